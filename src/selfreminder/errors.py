@@ -1,0 +1,36 @@
+"""Errors whose message says what is wrong, where, and what to do about it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class SelfReminderError(ValueError):
+    """Something the caller can mend. The command line prints it in one line and exits with 2."""
+
+
+class DataError(SelfReminderError):
+    """A data file is missing, damaged, or not what it should be."""
+
+
+class MemoryFileError(SelfReminderError):
+    """A file is not a memory that this version can read whole."""
+
+
+class TrainingDivergedError(SelfReminderError):
+    """The loss stopped being a finite number."""
+
+
+class MissingExtraError(SelfReminderError):
+    """A part of selfreminder needs a package that is not installed."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> SelfReminderError:
+    """The error for a name that nobody knows, with the nearest one that somebody does.
+
+    >>> print(unknown("method", "fsr-logi", ["adam", "fsr-logit"]))
+    unknown method 'fsr-logi': did you mean 'fsr-logit'? Known: adam, fsr-logit
+    """
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'? Known" if near else "known"
+    return SelfReminderError(f"unknown {kind} '{name}': {hint}: {', '.join(known)}")

@@ -1,0 +1,108 @@
+"""A comparison: methods × seeds on one benchmark at one scale, in one folder."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from selfreminder import methods as all_methods
+from selfreminder.atomic import write_text
+from selfreminder.errors import SelfReminderError, unknown
+from selfreminder.experiment.spec import SCALES, Experiment, Scale, benchmark, tuned
+from selfreminder.sizes import Size
+
+_FILE = "comparison.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is compared. None means: as the scale says."""
+
+    benchmark: str
+    scale: str = "demo"
+    methods: tuple[str, ...] = ()
+    seeds: int | None = None
+    size: Size | None = None
+    select: str = "random"
+    tasks: int | None = None
+    epochs: int | None = None
+    width: float | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        scales = benchmark(self.benchmark).scales
+        if self.scale not in scales:
+            raise unknown("scale", self.scale, [name for name in SCALES if name in scales])
+        for method in self.methods:
+            if method not in all_methods.names():
+                raise unknown("method", method, all_methods.names())
+        if self.seeds is not None and self.seeds < 1:
+            raise SelfReminderError(f"seeds is {self.seeds}: it must be at least 1")
+
+    @property
+    def defaults(self) -> Scale:
+        return benchmark(self.benchmark).scales[self.scale]
+
+    @property
+    def name(self) -> str:
+        """A folder name that differs where comparisons do."""
+        parts = [self.benchmark, self.scale]
+        if self.size is not None:
+            parts.append(str(self.size).replace(" ", "-"))
+        if self.select != "random":
+            parts.append(self.select)
+        parts += [f"{k}-{v:g}" for k in ("tasks", "epochs", "width") if (v := getattr(self, k)) is not None]
+        return "-".join(parts)
+
+    @cached_property
+    def experiments(self) -> list[Experiment]:
+        """Every run, seed by seed, so that all methods advance together."""
+        chosen = self.methods or benchmark(self.benchmark).methods
+        return [self._experiment(m, seed) for seed in range(self.seeds or self.defaults.seeds) for m in chosen]
+
+    def _experiment(self, method: str, seed: int) -> Experiment:
+        scale = self.defaults
+        size = self.size or Size(per_class=scale.per_class)
+        return Experiment(
+            benchmark=self.benchmark,
+            method=method,
+            seed=seed,
+            data=scale.data,
+            images=scale.images,
+            tasks=scale.tasks if self.tasks is None else self.tasks,
+            epochs=scale.epochs if self.epochs is None else self.epochs,
+            width=scale.width if self.width is None else self.width,
+            per_class=size.per_class,
+            per_task=size.per_task,
+            budget=None if size.budget is None else str(size.budget),
+            select=self.select,
+            device=self.device,
+            **tuned(self.benchmark, self.scale, method),
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What may not differ within a folder: all but methods, seeds, and what is chosen per method."""
+        own = ("method", "seed", "strength", "lr", "optimizer", "options")
+        return {key: value for key, value in self.experiments[0].as_dict().items() if key not in own}
+
+    def claim(self, folder: Path) -> None:
+        """Make a folder this comparison's own; refuse one that holds anything else."""
+        mark = folder / _FILE
+        if mark.is_file():
+            try:
+                theirs = json.loads(mark.read_text(encoding="utf-8"))
+            except ValueError:
+                raise SelfReminderError(f"{mark} is damaged: choose another folder with --out") from None
+            differing = sorted(k for k in self.identity if theirs.get(k) != self.identity[k])
+            if differing:
+                raise SelfReminderError(
+                    f"{folder} holds another experiment (its {', '.join(differing)} differ): "
+                    "choose another folder with --out"
+                )
+            return
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise SelfReminderError(f"{folder} exists and holds no comparison: choose another one with --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(mark, json.dumps(self.identity, indent=1, sort_keys=True) + "\n")

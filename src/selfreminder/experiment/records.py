@@ -1,0 +1,91 @@
+"""What a run measured: `records.jsonl`, the same bytes for the same experiment. Times are kept apart.
+
+First line: {"event": "start", "experiment": …, "versions": …}. Then {"event": "epoch", "task", "epoch", "loss"}
+for each epoch, {"event": "task", "task", "test": […], "validation": […], "bytes"} for each task, with
+the accuracies on all tasks so far, and {"event": "done"} at the end. Tasks and epochs count from 0.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.spec import Experiment
+
+RECORDS = "records.jsonl"
+TIMINGS = "timings.jsonl"
+
+
+class Writer:
+    """Appends lines to a file, from a given length on: what lies behind it is cut off."""
+
+    def __init__(self, path: Path, length: int) -> None:
+        self._file: IO[bytes] = path.open("r+b" if path.exists() else "w+b")
+        self._file.truncate(length)
+        self._file.seek(length)
+
+    def write(self, event: dict[str, Any]) -> None:
+        self._file.write((json.dumps(event, ensure_ascii=False) + "\n").encode())
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Make sure that all is on disk; gives the file's length."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class Records:
+    """The events of one run."""
+
+    experiment: Experiment
+    versions: dict[str, str]
+    epochs: tuple[dict[str, Any], ...]
+    tasks: tuple[dict[str, Any], ...]
+    done: bool
+
+    @property
+    def test(self) -> list[list[float]]:
+        """The accuracy matrix: row t has the test accuracies on tasks 0…t after task t."""
+        return [event["test"] for event in self.tasks]
+
+    @property
+    def validation(self) -> list[list[float]]:
+        """The same on validation data: what λ and step sizes are chosen on."""
+        return [event["validation"] for event in self.tasks]
+
+
+def read(folder: Path) -> Records | None:
+    """The records of a run's folder; None if it has not begun."""
+    path = folder / RECORDS
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    lines = text.splitlines()
+    if text and not text.endswith("\n"):
+        lines.pop()  # a run is being written, or was killed while it wrote
+    if not lines:
+        return None
+    try:
+        events = [json.loads(line) for line in lines]
+        head = events[0]
+        experiment = Experiment(**head["experiment"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SelfReminderError(f"{path} is damaged: {error}") from None
+    return Records(
+        experiment=experiment,
+        versions=head["versions"],
+        epochs=tuple(event for event in events if event["event"] == "epoch"),
+        tasks=tuple(event for event in events if event["event"] == "task"),
+        done=events[-1]["event"] == "done",
+    )

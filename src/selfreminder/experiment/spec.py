@@ -1,0 +1,158 @@
+"""What an experiment is, as a value; the benchmarks and their scales. Nothing here needs torch."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from selfreminder import data, methods
+from selfreminder.errors import SelfReminderError, unknown
+from selfreminder.sizes import Size
+
+TUNED = Path(__file__).with_name("tuned.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One run: a method on a benchmark with a seed. Equal experiments give equal records."""
+
+    benchmark: str
+    method: str
+    seed: int = 0
+    """varies initial weights, tasks, validation part, order and selection"""
+    data: str = "mnist"
+    """the data set"""
+    images: int | None = None
+    """a class-balanced part of the training images; None: all"""
+    tasks: int = 20
+    width: float = 1.0
+    """of the network, as a factor of the paper's"""
+    epochs: int = 20
+    """on each task"""
+    batch_size: int = 128
+    optimizer: str | None = None
+    """adam or sgd; None: the method's own"""
+    lr: float | None = None
+    """step size; None: the paper's, 1e-4 for adam, 1e-3 for sgd"""
+    weight_decay: float = 1e-4
+    strength: float = 1.0
+    """λ, of the methods that have one"""
+    per_class: int | None = 50
+    """items of each class that a task leaves in the memory"""
+    per_task: int | None = None
+    """items that a task leaves in the memory"""
+    budget: str | None = None
+    """bytes of the whole memory"""
+    select: str = "random"
+    memory_batch: int | None = None
+    """remembered items in a step; None: as many as new ones"""
+    over_tasks: str = "sum"
+    validation: float = 0.1
+    """share of the training images held out to choose λ and step sizes on"""
+    device: str = "cpu"
+    options: dict[str, Any] = field(default_factory=dict)
+    """the method's own options"""
+
+    def __post_init__(self) -> None:
+        if self.benchmark not in BENCHMARKS:
+            raise unknown("benchmark", self.benchmark, BENCHMARKS)
+        if self.method not in methods.names():
+            raise unknown("method", self.method, methods.names())
+        data.dataset(self.data)
+        for name in ("tasks", "epochs", "batch_size", "images", "memory_batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SelfReminderError(f"{name} is {value}: it must be at least 1")
+        for name in ("width", "lr"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise SelfReminderError(f"{name} is {value}: it must be above 0")
+        if not (self.strength >= 0 and math.isfinite(self.strength)):
+            raise SelfReminderError(f"strength is {self.strength}: it must not be below 0")
+        if not 0 < self.validation < 1:
+            raise SelfReminderError(f"validation is {self.validation}: it is a share between 0 and 1")
+        _ = self.size
+
+    @property
+    def size(self) -> Size:
+        """How much a memory keeps."""
+        return Size(self.per_class, self.per_task, self.budget)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @property
+    def key(self) -> str:
+        """A name for exactly this experiment."""
+        text = json.dumps(self.as_dict(), sort_keys=True)
+        return f"{self.method}-seed{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How large a benchmark is run."""
+
+    data: str
+    images: int | None
+    tasks: int
+    epochs: int
+    width: float
+    seeds: int
+    per_class: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A benchmark at its scales, and the methods that are compared on it unless others are named."""
+
+    summary: str
+    model: str
+    methods: tuple[str, ...]
+    scales: dict[str, Scale]
+
+
+SCALES = {
+    "demo": "minutes, on data that comes with selfreminder",
+    "small": "a core-minute or two a run, on real data",
+    "medium": "a core-hour a run",
+    "paper": "the paper's own, hours a run",
+}
+
+BENCHMARKS = {
+    "permuted-mnist": Benchmark(
+        summary="MNIST with its pixels in another fixed random order in every task",
+        model="mnist-mlp",
+        methods=("sgd", "adam", "fsr-distill", "fsr-logit"),
+        scales={
+            "demo": Scale(
+                data="embedded-mnist", images=None, tasks=10, epochs=5, width=0.25, seeds=3, per_class=10
+            ),
+            "small": Scale(data="mnist", images=10_000, tasks=10, epochs=5, width=0.25, seeds=3, per_class=50),
+            "medium": Scale(data="mnist", images=None, tasks=20, epochs=2, width=1.0, seeds=3, per_class=50),
+            "paper": Scale(data="mnist", images=None, tasks=20, epochs=20, width=1.0, seeds=5, per_class=50),
+        },
+    ),
+}
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of that name."""
+    if name not in BENCHMARKS:
+        raise unknown("benchmark", name, BENCHMARKS)
+    return BENCHMARKS[name]
+
+
+@cache
+def _tuned_table() -> dict[str, Any]:
+    return tomllib.loads(TUNED.read_text(encoding="utf-8"))
+
+
+def tuned(benchmark_name: str, scale: str, method: str) -> dict[str, Any]:
+    """The strength and step size of a method at a scale, from the committed table."""
+    entry = _tuned_table().get(benchmark_name, {}).get(scale, {}).get(method, {})
+    return {key: value for key, value in entry.items() if key in ("strength", "lr")}

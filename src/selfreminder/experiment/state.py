@@ -1,0 +1,66 @@
+"""Where a run is: one safetensors file, written whole or not at all, never pickled."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from selfreminder.atomic import replacing
+from selfreminder.errors import SelfReminderError
+from selfreminder.train import TrainState
+
+STATE = "state.safetensors"
+_KEY = "selfreminder-state"
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The task that a run is in, how far training is, what the method carries, and how long the records were."""
+
+    task: int
+    train: TrainState
+    method: dict[str, Tensor]
+    records_length: int
+
+    def save(self, folder: Path) -> None:
+        groups = {"model": self.train.model, "optimizer": self.train.optimizer, "method": self.method}
+        tensors = {f"{group}/{name}": t for group, named in groups.items() for name, t in named.items()}
+        if self.train.losses is not None:
+            tensors["losses/"] = self.train.losses
+        position = {
+            "task": self.task,
+            "epoch": self.train.epoch,
+            "step": self.train.step,
+            "records_length": self.records_length,
+        }
+        # Mapped columns and views may share storage, which the format does not have.
+        whole = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+        with replacing(folder / STATE) as temporary:
+            save_file(whole, temporary, metadata={_KEY: json.dumps(position)})
+
+    @classmethod
+    def load(cls, folder: Path) -> "RunState | None":
+        """The state in a run's folder; None if there is none."""
+        path = folder / STATE
+        if not path.exists():
+            return None
+        groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "method": {}, "losses": {}}
+        try:
+            with safe_open(path, framework="pt") as file:
+                position = json.loads(file.metadata()[_KEY])
+                for key in file.keys():  # noqa: SIM118 - not a mapping
+                    group, _, name = key.partition("/")
+                    groups[group][name] = file.get_tensor(key).clone()
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise SelfReminderError(f"{path} is damaged ({error}): remove it to start this run again") from None
+        train = TrainState(
+            position["epoch"],
+            position["step"],
+            groups["model"],
+            groups["optimizer"],
+            groups["losses"].get(""),
+        )
+        return cls(position["task"], train, groups["method"], position["records_length"])

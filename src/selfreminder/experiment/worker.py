@@ -1,0 +1,59 @@
+"""A worker process: it runs one experiment after the other on one thread, and tells its parent how it goes."""
+
+import signal
+import threading
+import time
+import traceback
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import torch
+
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.progress import Done, Failed, Progress, Stopped
+from selfreminder.experiment.run import run
+from selfreminder.train import StoppedError
+
+_TELL_EVERY = 0.2
+
+
+def work(connection: Connection, data_dir: str | None) -> None:
+    """Take (experiment, folder) pairs from a connection until None comes, or the parent is gone."""
+    torch.set_num_threads(1)
+    asked_to_stop = threading.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
+    signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    while (order := connection.recv()) is not None:
+        experiment, folder = order
+        last = 0.0
+
+        def tell(progress: Progress) -> None:
+            nonlocal last
+            if (now := time.monotonic()) - last > _TELL_EVERY:
+                last = now
+                connection.send(progress)
+
+        answer: Done | Stopped | Failed
+        try:
+            run(experiment, folder, data_dir=data_dir, watch=tell, stop=asked_to_stop.is_set)
+            answer = Done()
+        except StoppedError:
+            answer = Stopped()
+        except (SelfReminderError, OSError) as error:
+            answer = Failed(str(error), users_mistake=True)
+        except Exception as error:
+            (Path(folder) / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            answer = Failed(f"{type(error).__name__}: {error} (see error.txt in {folder})", users_mistake=False)
+        connection.send(answer)
+        if asked_to_stop.is_set():
+            return
+
+
+def _leave_with_parent() -> None:
+    """End at once when the parent is gone: a run may end at any moment, nothing is lost."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        signal.raise_signal(signal.SIGKILL)

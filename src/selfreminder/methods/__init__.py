@@ -1,0 +1,61 @@
+"""The methods of the comparisons, one file each. A file's name is its method's name; its docstring, its help.
+
+Nothing here imports torch: names and summaries are read from the files.
+"""
+
+import ast
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from selfreminder.errors import SelfReminderError, unknown
+
+if TYPE_CHECKING:
+    from selfreminder.methods.base import Method
+
+_FOLDER = Path(__file__).parent
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """All methods, by name.
+
+    >>> "fsr-logit" in names()
+    True
+    """
+    stems = (path.stem for path in sorted(_FOLDER.glob("*.py")))
+    return tuple(stem.replace("_", "-") for stem in stems if stem not in ("__init__", "base"))
+
+
+def _module(name: str) -> str:
+    if name not in names():
+        raise unknown("method", name, names())
+    return name.replace("-", "_")
+
+
+def summary(name: str) -> str:
+    """The first line of a method's docstring."""
+    text = ast.get_docstring(ast.parse((_FOLDER / f"{_module(name)}.py").read_text(encoding="utf-8")))
+    return (text or "").partition("\n")[0]
+
+
+def method_class(name: str) -> "type[Method]":
+    """The class of a method: the one that its file defines."""
+    module = import_module(f"{__name__}.{_module(name)}")
+    (found,) = (v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__)
+    return found
+
+
+def build(name: str, settings: dict[str, Any], options: dict[str, Any]) -> "Method":
+    """A method with those `settings` of the experiment that it has a use for, and all of its `options`."""
+    cls = method_class(name)
+    known = set(cls.__dataclass_fields__)
+    for option in options:
+        if option not in known:
+            raise unknown(f"option of {name}", option, sorted(known - settings.keys()))
+    used = {key: value for key, value in settings.items() if key in known}
+    try:
+        return cls(**(used | options))
+    except TypeError as error:
+        raise SelfReminderError(f"{name}: {error}") from None

@@ -1,0 +1,161 @@
+"""What a method is: a loss, and what it does between tasks. Most methods write `loss` and `after_task`."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from selfreminder.memory import Memory, MemoryBatch
+from selfreminder.reminder import Reminder
+from selfreminder.selection import choose, ranking
+from selfreminder.sizes import Size
+from selfreminder.stream import Split, Task
+
+
+class Batch(NamedTuple):
+    """A mini-batch of the current task."""
+
+    x: Tensor
+    y: Tensor
+    head: int | None
+
+
+class Step(NamedTuple):
+    """Where training is. `generator` is seeded anew at every step: use it for all random choice."""
+
+    task: int
+    epoch: int
+    fraction_of_epoch: float
+    generator: torch.Generator
+
+
+@dataclass(kw_only=True)
+class Method:
+    """Fine-tuning: the defaults of every method. Its dataclass fields are its options.
+
+    A method that acts only between tasks is told apart by what it does in `after_task`. All that a method
+    carries to the next task is in `state_dict`, so that a run can be resumed from it.
+    """
+
+    optimizer: ClassVar[str] = "adam"
+
+    def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
+        """Called once, before the first task and before a resumed state is loaded; may wrap the model."""
+        return model
+
+    def start_task(self, model: nn.Module, task: Task) -> None:
+        """Called before a task's first step; again if the run is resumed from there."""
+
+    def training_set(self, task: Task) -> Split:
+        """What to train on during a task."""
+        return task.train
+
+    def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """The optimiser's parameter groups."""
+        return [{"params": list(model.parameters())}]
+
+    def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        """The loss of one step."""
+        return F.cross_entropy(self.predict(model, batch.x, batch.head), batch.y)
+
+    def after_backward(self, model: nn.Module, step: Step) -> None:
+        """Between the gradient and the optimiser's step."""
+
+    def after_step(self, model: nn.Module, step: Step) -> None:
+        """After the optimiser's step."""
+
+    def after_task(self, model: nn.Module, task: Task) -> None:
+        """When a task has been learned."""
+
+    def predict(self, model: nn.Module, x: Tensor, head: int | None) -> Tensor:
+        """Logits, at a head where the model has several."""
+        return model(x) if head is None else model(x, head)
+
+    def nbytes(self) -> int:
+        """Bytes carried to the next task beside the model itself."""
+        return sum(tensor.nbytes for tensor in self.state_dict().values())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All that changes while training, by name."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from a `state_dict`."""
+
+    def save(self, folder: Path) -> None:
+        """Write what a person may want to look at when the run is done."""
+
+    @classmethod
+    def work(cls, task: int) -> float:
+        """The cost of a task relative to the first, for the time left."""
+        return 1.0
+
+
+@dataclass(kw_only=True)
+class MemoryMethod(Method):
+    """Methods that keep a few samples with their logits, and penalise a change of those."""
+
+    strength: float = 1.0
+    """λ"""
+    size: Size = field(default_factory=lambda: Size(per_class=50))
+    """how much is kept"""
+    select: str = "random"
+    """which samples are kept"""
+    memory_batch: int = 128
+    """the most remembered items in a step"""
+    over_tasks: Literal["sum", "mean"] = "sum"
+    """the paper's sum over tasks, or their mean"""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.reminder = Reminder(
+            strength=self.strength,
+            loss=self.item_loss,
+            over_tasks=self.over_tasks,
+            batch_size=self.memory_batch,
+            seed=self.seed,
+        )
+
+    @abstractmethod
+    def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
+        """(n,) penalties of n remembered items whose logits are now `logits`."""
+
+    def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
+        # A memory larger than the data, or an unknown selection, should not come to light after hours.
+        rank = ranking(self.select)
+        if self.size.budget_bytes is None:
+            labels = stream[0].train.y
+            ranked = rank(labels, torch.Generator())
+            choose(ranked, labels, per_class=self.size.per_class, total=self.size.per_task)
+        return model
+
+    def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        logits, penalty = self.reminder.forward(model, batch.x, generator=step.generator)
+        return F.cross_entropy(logits, batch.y) + penalty
+
+    def after_task(self, model: nn.Module, task: Task) -> None:
+        self.reminder.remember(
+            model, task.train.x, task.train.y, task=task.index, select=self.select, **vars(self.size)
+        )
+
+    def nbytes(self) -> int:
+        return self.reminder.memory.nbytes
+
+    def state_dict(self) -> dict[str, Tensor]:
+        memory = self.reminder.memory
+        facts = torch.frombuffer(bytearray(json.dumps(memory.facts).encode()), dtype=torch.uint8)
+        return {"memory.facts": facts, **memory.columns}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        columns = {name: column for name, column in state.items() if name != "memory.facts"}
+        facts = json.loads(bytes(state["memory.facts"].cpu().numpy()))
+        self.reminder.memory = Memory.from_columns(columns, facts)
+
+    def save(self, folder: Path) -> None:
+        self.reminder.save(folder / "memory.safetensors")

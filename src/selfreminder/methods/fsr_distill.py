@@ -1,0 +1,21 @@
+"""FSR by distillation: a few samples of each task, their softened probabilities held where they were.
+
+    min  mean L(f(x), y)  +  λ Σ_{t<T} mean_j KL(softmax(z_j^(t)/τ) ‖ softmax(z_j/τ)),  τ = 2
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from selfreminder.losses import distill
+from selfreminder.memory import MemoryBatch
+from selfreminder.methods.base import MemoryMethod
+
+
+@dataclass(kw_only=True)
+class FsrDistill(MemoryMethod):
+    temperature: float = 2.0
+    """τ"""
+
+    def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
+        return distill(logits, kept.logits, kept.mask, temperature=self.temperature)

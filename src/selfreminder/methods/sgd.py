@@ -1,0 +1,14 @@
+"""Fine-tuning by plain SGD: no penalty, nothing kept.
+
+    min  mean over the current task of L(f(x), y)
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from selfreminder.methods.base import Method
+
+
+@dataclass(kw_only=True)
+class Sgd(Method):
+    optimizer: ClassVar[str] = "sgd"

@@ -1,0 +1,86 @@
+"""The paper's figures, drawn from results."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("agg")
+
+from matplotlib import pyplot as plt  # noqa: E402 - the backend comes first
+from matplotlib.axes import Axes  # noqa: E402
+
+from selfreminder.atomic import replacing  # noqa: E402
+from selfreminder.report.curves import Estimate, MethodResult  # noqa: E402
+
+# Okabe and Ito's colours, which colour-blind people can tell apart; a method keeps its own in every figure.
+_LOOK = {
+    "joint": ("#000000", "."),
+    "fsr-logit": ("#0072B2", "o"),
+    "fsr-distill": ("#56B4E9", "s"),
+    "fsr-logitlab": ("#009E73", "D"),
+    "adam": ("#D55E00", "v"),
+    "sgd": ("#E69F00", "^"),
+}
+_OTHERS = (("#CC79A7", "P"), ("#999999", "X"), ("#8C6D31", "<"), ("#6A51A3", ">"), ("#B2182B", "*"))
+_STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "svg.hashsalt": "selfreminder",
+    "figure.dpi": 150,
+}
+
+
+def two_panels(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
+    """Accuracy on the first task and over all tasks so far, as `stem`.png and `stem`.svg."""
+    with plt.rc_context(_STYLE):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
+        best_first = sorted(results, key=lambda result: -result.task_average.mean)
+        for result in best_first:
+            colour, marker = look(result.method, [r.method for r in results])
+            _line(left, result.first_curve, colour, marker, result.method)
+            _line(right, result.average_curve, colour, marker, result.method)
+        for axes, name in ((left, "First task"), (right, "Average of the tasks so far")):
+            axes.set_title(name)
+            axes.set_xlabel("Tasks learned")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        left.set_ylabel("Test accuracy")
+        left.set_ylim(0, 1)
+        figure.suptitle(title, fontsize=9)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside right center")
+        paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+        for path in paths:
+            with replacing(path) as temporary:
+                kind = path.suffix[1:]
+                # No date and no version: the same records give the same file.
+                metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+                figure.savefig(temporary, format=kind, metadata=metadata)
+        plt.close(figure)
+    return paths
+
+
+def look(method: str, all_methods: list[str]) -> tuple[str, str]:
+    """A method's colour and marker."""
+    if method in _LOOK:
+        return _LOOK[method]
+    others = [name for name in all_methods if name not in _LOOK]
+    return _OTHERS[others.index(method) % len(_OTHERS)]
+
+
+def _line(axes: Axes, curve: list[Estimate], colour: str, marker: str, label: str) -> None:
+    tasks = range(1, len(curve) + 1)
+    axes.errorbar(
+        tasks,
+        [point.mean for point in curve],
+        yerr=[point.stderr or 0.0 for point in curve],
+        color=colour,
+        marker=marker,
+        markersize=3.5,
+        linewidth=1.4,
+        elinewidth=0.9,
+        capsize=1.5,
+        label=label,
+    )

@@ -1,0 +1,216 @@
+"""The one training loop. It can stop after any step and go on from there, bit for bit."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from selfreminder.errors import SelfReminderError, TrainingDivergedError, unknown
+from selfreminder.methods.base import Batch, Method, Step
+from selfreminder.seeds import seed_for, step_seed
+from selfreminder.stream import Split, Task
+
+_LEARNING_RATES = {"adam": 1e-4, "sgd": 1e-3}
+"""the paper's step sizes"""
+_CHECK_EVERY = 50
+"""steps between two looks at the losses: each look waits for the device"""
+_EVALUATION_BATCH = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How to train on one task."""
+
+    epochs: int = 20
+    batch_size: int = 128
+    optimizer: str = "adam"
+    """adam or sgd (without momentum)"""
+    lr: float | None = None
+    """step size; None: the paper's, 1e-4 for adam, 1e-3 for sgd"""
+    weight_decay: float = 1e-4
+    """coupled L2"""
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in _LEARNING_RATES:
+            raise unknown("optimizer", self.optimizer, _LEARNING_RATES)
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise SelfReminderError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.lr is not None and not self.lr > 0:
+            raise SelfReminderError(f"lr is {self.lr}: it must be above 0")
+
+    def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """A fresh, fused optimiser."""
+        lr = _LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
+        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
+        return kind(groups, lr=lr, weight_decay=self.weight_decay, fused=True)
+
+
+@dataclass
+class TrainState:
+    """Where training on a task is: two integers, and the tensors that training changes."""
+
+    epoch: int = 0
+    step: int = 0
+    model: dict[str, Tensor] = field(default_factory=dict)
+    optimizer: dict[str, Tensor] = field(default_factory=dict)
+    losses: Tensor | None = None
+    """of this epoch's steps so far"""
+
+
+class StoppedError(Exception):
+    """Training was asked to stop; its state has been saved."""
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who looks on while a task is trained. All are called between steps."""
+
+    epoch: Callable[[int, float, float], None] = lambda epoch, mean_loss, seconds: None
+    """an epoch is done: its number from 0, its mean loss, its seconds"""
+    tick: Callable[[int, float], None] = lambda epoch, fraction: None
+    """every now and then: the epoch, and how much of it is done"""
+    save: Callable[[TrainState], None] = lambda state: None
+    """take this state away, now: it is not a copy"""
+    stop: Callable[[], bool] = lambda: False
+    """whether to save and raise `StoppedError`"""
+    save_every: float = 30.0
+    """seconds between two saves"""
+
+
+def train(
+    model: nn.Module,
+    task: Task,
+    method: Method,
+    how: Training,
+    state: TrainState | None = None,
+    watcher: Watcher | None = None,
+) -> TrainState:
+    """Train a model on one task, from the start or from a state.
+
+    Order and random choice are seeded by (seed, task, epoch, step) alone, so the same call gives the same
+    weights, also when it is cut in two. The global random state is left as it was.
+    """
+    device = torch.device(how.device)
+    watcher = watcher or Watcher()
+    state = state or TrainState()
+    model.train()
+    if state.model:
+        model.load_state_dict(state.model)
+    if state.epoch == 0 and state.step == 0:
+        method.start_task(model, task)
+    data = method.training_set(task).to(device)
+    if not len(data):
+        raise SelfReminderError(f"task {task.index + 1} ({task.name}) has no training data")
+    optimizer = how.make_optimizer(method.parameter_groups(model))
+    if state.optimizer:
+        load_optimizer(optimizer, state.optimizer)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        for epoch in range(state.epoch, how.epochs):
+            started = time.monotonic()
+            mean_loss = _epoch(model, optimizer, data, task, method, how, state, watcher)
+            state = TrainState(epoch=epoch + 1)
+            watcher.epoch(epoch, mean_loss, time.monotonic() - started)
+    return _state(model, optimizer, state)
+
+
+def _epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: Split,
+    task: Task,
+    method: Method,
+    how: Training,
+    state: TrainState,
+    watcher: Watcher,
+) -> float:
+    """The rest of the epoch that `state` is in; gives the whole epoch's mean loss."""
+    device, epoch, size = data.x.device, state.epoch, how.batch_size
+    steps = -(-len(data) // size)
+    order_seed = seed_for(how.seed, "order", task.index, epoch)
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(order_seed)).to(device)
+    noise_seed = seed_for(how.seed, "noise", task.index, epoch)
+    generator = _default_generator(device)
+    losses = torch.zeros(steps, device=device)
+    if state.losses is not None:
+        losses[: state.step] = state.losses.to(device)
+    due = time.monotonic() + watcher.save_every
+    for step in range(state.step, steps):
+        index = order[step * size : (step + 1) * size]
+        batch = Batch(data.x.index_select(0, index), data.y.index_select(0, index), task.head)
+        # Dropout draws from the default generator: seeding that one covers both.
+        generator.manual_seed(step_seed(noise_seed, step))
+        where = Step(task.index, epoch, step / steps, generator)
+        loss = method.loss(model, batch, where)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        method.after_backward(model, where)
+        optimizer.step()
+        method.after_step(model, where)
+        losses[step] = loss.detach()
+        done = step + 1
+        stop, now = watcher.stop(), time.monotonic()
+        if done % _CHECK_EVERY == 0 or done == steps or stop or now >= due:
+            _check_finite(losses[:done], task, epoch)
+            watcher.tick(epoch, done / steps)
+            if stop or now >= due:
+                watcher.save(_state(model, optimizer, TrainState(epoch, done, losses=losses[:done])))
+                due = time.monotonic() + watcher.save_every
+            if stop:
+                raise StoppedError
+    return losses.mean(dtype=torch.float64).item()
+
+
+def _check_finite(losses: Tensor, task: Task, epoch: int) -> None:
+    finite = losses.isfinite()
+    if not bool(finite.all()):
+        first = int((~finite).nonzero()[0])
+        raise TrainingDivergedError(
+            f"the loss was {losses[first].item()} at task {task.index + 1}, epoch {epoch + 1}, step {first + 1}: "
+            "lower the step size or the strength"
+        )
+
+
+def _default_generator(device: torch.device) -> torch.Generator:
+    if device.type == "cuda":
+        return torch.cuda.default_generators[device.index or 0]
+    return torch.default_generator
+
+
+def _state(model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainState) -> TrainState:
+    state.model = model.state_dict()
+    entries = optimizer.state_dict()["state"]
+    state.optimizer = {
+        f"{index}.{name}": value
+        for index, entry in entries.items()
+        for name, value in entry.items()
+        if isinstance(value, Tensor)
+    }
+    return state
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, flat: dict[str, Tensor]) -> None:
+    """Put a flattened state, `<parameter>.<name>`, into a fresh optimiser of the same kind."""
+    entries: dict[int, dict[str, Tensor]] = {}
+    for key, value in flat.items():
+        index, _, name = key.partition(".")
+        entries.setdefault(int(index), {})[name] = value.clone()
+    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, split: Split, method: Method, head: int | None, device: str) -> float:
+    """Accuracy on a split, in eval mode."""
+    model.eval()
+    correct = torch.zeros((), dtype=torch.int64, device=device)
+    for start in range(0, len(split), _EVALUATION_BATCH):
+        x = split.x[start : start + _EVALUATION_BATCH].to(device)
+        y = split.y[start : start + _EVALUATION_BATCH].to(device)
+        correct += (method.predict(model, x, head).argmax(1) == y).sum()
+    return correct.item() / len(split)
