@@ -1,12 +1,13 @@
-"""Choose λ and step sizes on validation data: `python scripts/tune_table.py permuted-mnist demo`.
+"""Choose λ and step sizes on validation data: `python scripts/tune_table.py permuted-mnist small`.
 
-For every method with a strength λ: each candidate is run with seeds of its own (100, 101), and the one with the
-best mean validation accuracy over all tasks after the last one is taken. For sgd: the smallest step size whose
-validation accuracy on the newest task, averaged over tasks, is within 2 points of adam's. Test data has no part
-in it. Prints the sections of src/selfreminder/experiment/tuned.toml, with the validation accuracy of every trial.
-Interrupted, it goes on where it was.
+For every method with a strength λ, each candidate is run with seeds of its own (100, 101), and the one with the
+best mean validation accuracy over all tasks after the last one is taken. For sgd, the smallest step size whose
+validation accuracy on the newest task, averaged over tasks, is within 2 points of adam's; if none is, the largest.
+Test data has no part in it. Prints the sections of src/selfreminder/experiment/tuned.toml with the validation
+accuracy of every trial. Interrupted, it goes on where it was.
 """
 
+import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,24 @@ from selfreminder.experiment.records import read
 from selfreminder.experiment.spec import Experiment
 
 STRENGTHS = {
-    "fsr-logit": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
-    "fsr-logitlab": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    "fsr-logit": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    "fsr-logitlab": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
     "fsr-distill": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
 }
 STEP_SIZES = (0.001, 0.003, 0.01, 0.03, 0.1)
-SEEDS = (100, 101)
+ADAMS_STEP_SIZE = 0.0001
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benchmark")
+    parser.add_argument("scale")
+    parser.add_argument("--tasks", type=int, help="fewer tasks than the scale has, where it would take too long")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101])
+    parser.add_argument(
+        "--every", type=int, default=1, help="take every so many-th candidate, from the last one back"
+    )
+    return parser.parse_args()
 
 
 def validation_average(experiments: list[Experiment], folder: Path, newest: bool = False) -> float:
@@ -38,41 +51,44 @@ def validation_average(experiments: list[Experiment], folder: Path, newest: bool
     return round(fmean(values), 4)
 
 
-def main(benchmark: str, scale: str) -> None:
-    names = (*STRENGTHS, "adam", "sgd")
-    comparison = Comparison(benchmark=benchmark, scale=scale, methods=names, seeds=1)
+def main() -> None:
+    asked = arguments()
+    comparison = Comparison(
+        benchmark=asked.benchmark,
+        scale=asked.scale,
+        methods=(*STRENGTHS, "adam", "sgd"),
+        seeds=1,
+        tasks=asked.tasks,
+    )
     base = {experiment.method: experiment for experiment in comparison.experiments}
-
-    def seeded(experiment: Experiment) -> list[Experiment]:
-        return [replace(experiment, seed=seed) for seed in SEEDS]
-
-    trials = {
-        method: {strength: seeded(replace(base[method], strength=strength)) for strength in candidates}
-        for method, candidates in STRENGTHS.items()
-    }
-    trials["adam"] = {0.0001: seeded(base["adam"])}
-    trials["sgd"] = {lr: seeded(replace(base["sgd"], lr=lr)) for lr in STEP_SIZES}
-    folder = Path("runs") / f"tune-{benchmark}-{scale}"
+    trials: dict[str, dict[float, list[Experiment]]] = {"adam": {ADAMS_STEP_SIZE: [base["adam"]]}}
+    for method, strengths in STRENGTHS.items():
+        thinned = strengths[:: -asked.every][::-1]
+        trials[method] = {strength: [replace(base[method], strength=strength)] for strength in thinned}
+    trials["sgd"] = {lr: [replace(base["sgd"], lr=lr)] for lr in STEP_SIZES[:: -asked.every][::-1]}
+    for tried in trials.values():
+        for value, (experiment,) in tried.items():
+            tried[value] = [replace(experiment, seed=seed) for seed in asked.seeds]
+    folder = Path("runs") / f"tune-{asked.benchmark}-{asked.scale}"
     grid = Grid([e for tried in trials.values() for runs in tried.values() for e in runs], folder)
     for job in grid.run():
         if job is not None and job.answer is not None:
             done = sum(isinstance(other.answer, Done) for other in grid.all)
-            left = grid.seconds_left()
-            print(f"{done}/{len(grid.all)} {job.experiment.key} {job.answer} {left or 0:.0f} s left", file=sys.stderr)
+            left = f"{grid.seconds_left() or 0:.0f} s left"
+            print(f"{done}/{len(grid.all)} {job.experiment.key} {job.answer} {left}", file=sys.stderr)
 
-    adam = validation_average(trials["adam"][0.0001], folder, newest=True)
-    for method, tried in trials.items():
-        seen = {value: validation_average(runs, folder, newest=method == "sgd") for value, runs in tried.items()}
-        if method == "sgd":
-            best = next((lr for lr, accuracy in seen.items() if accuracy >= adam - 0.02), STEP_SIZES[-1])
-            print(f"\n[{benchmark}.{scale}.sgd]\nlr = {best}\nadams_newest = {adam}")
-        elif method in STRENGTHS:
-            best = max(seen, key=lambda value: seen[value])
-            print(f"\n[{benchmark}.{scale}.{method}]\nstrength = {best}")
+    adam = validation_average(trials["adam"][ADAMS_STEP_SIZE], folder, newest=True)
+    for method in (*STRENGTHS, "sgd"):
+        newest = method == "sgd"
+        seen = {value: validation_average(runs, folder, newest) for value, runs in trials[method].items()}
+        print(f"\n[{asked.benchmark}.{asked.scale}.{method}]")
+        if newest:
+            lr = next((lr for lr, accuracy in seen.items() if accuracy >= adam - 0.02), max(seen))
+            print(f"lr = {lr}\nadams_newest = {adam}")
         else:
-            continue
+            print(f"strength = {max(seen, key=lambda value: seen[value])}")
         print("validation = {", ", ".join(f'"{value:g}" = {accuracy}' for value, accuracy in seen.items()), "}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -19,7 +19,20 @@ _PUBLIC = {
     "run": "selfreminder.experiment.run",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = [
+    "__version__",
+    "Experiment",
+    "Memory",
+    "MemoryBatch",
+    "Reminder",
+    "Report",
+    "SelfReminderError",
+    "Size",
+    "memory_hash",
+    "open_memory",
+    "run",
+    "save_memory",
+]
 
 if TYPE_CHECKING:
     from selfreminder.errors import SelfReminderError as SelfReminderError

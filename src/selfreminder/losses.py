@@ -21,9 +21,7 @@ def logit_match(logits: Tensor, remembered: Tensor, mask: Tensor | None = None) 
     return difference.square().sum(1)
 
 
-def distill(
-    logits: Tensor, remembered: Tensor, mask: Tensor | None = None, *, temperature: float = 2.0
-) -> Tensor:
+def distill(logits: Tensor, remembered: Tensor, mask: Tensor | None = None, *, temperature: float = 2.0) -> Tensor:
     """KL(softmax(z_t/τ) ‖ softmax(z/τ)), without a factor τ² (Eq. 2).
 
     >>> distill(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))  # the same but for a shift

@@ -83,9 +83,9 @@ class Memory:
         n, width = logits.shape
         if width > torch.iinfo(torch.int16).max:
             raise SelfReminderError(f"a memory holds at most 32,767 logits an item, the model gives {width}")
-        for name, column in inputs.items():
-            if len(column) != n:
-                raise SelfReminderError(f"input '{name}' has {len(column)} items, the logits {n}")
+        for name, x in inputs.items():
+            if len(x) != n:
+                raise SelfReminderError(f"input '{name}' has {len(x)} items, the logits {n}")
         wanted = dict.fromkeys(inputs, codecs) if isinstance(codecs, str) else codecs
         resolved = {name: codec.resolve(wanted[name], x) for name, x in inputs.items()}
 
@@ -189,9 +189,7 @@ class Memory:
             ids=torch.cat([self.ids, other.ids + self.next_id]),
             sources=torch.cat([self.sources, other.sources]),
             selections=torch.cat([self.selections, recoded.to(other.ids.device)[other.selections.long()]]),
-            times=None
-            if self.times is None and other.times is None
-            else torch.cat([_times(self), _times(other)]),
+            times=None if self.times is None and other.times is None else torch.cat([_times(self), _times(other)]),
             selection_names=names,
             next_id=self.next_id + other.next_id,
         )

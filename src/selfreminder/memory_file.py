@@ -5,17 +5,14 @@ columns and facts. The same content gives the same bytes. Nothing is ever unpick
 """
 
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from selfreminder.atomic import replacing
+from selfreminder import tensor_file
 from selfreminder.errors import MemoryFileError
 from selfreminder.memory import Memory
 
@@ -25,26 +22,23 @@ _KEY = "selfreminder"
 
 def save_memory(memory: Memory, path: str | os.PathLike[str]) -> None:
     """Write a memory to a file, whole or not at all."""
-    columns = {name: column.detach().cpu().contiguous() for name, column in memory.columns.items()}
+    columns = memory.columns
     about = {"schema": SCHEMA, **memory.facts}
     about["sha256"] = _content_hash(columns, about)
-    with replacing(path) as temporary:
-        save_file(columns, temporary, metadata={_KEY: _canonical(about)})
+    tensor_file.write(Path(path), columns, _KEY, about)
 
 
 def open_memory(path: str | os.PathLike[str], *, verify: bool = True) -> Memory:
     """Read a memory file. Columns are mapped; `verify=False` leaves them unread until they are used."""
-    path = Path(path)
-    columns, about = _read(path)
+    columns, about = _read(Path(path))
     if verify and _content_hash(columns, about) != about["sha256"]:
-        raise MemoryFileError(f"{path} was changed after it was written (its content does not match its hash)")
+        raise MemoryFileError(f"{path} was changed after it was written: its content does not match its hash")
     try:
         memory = Memory.from_columns(columns, about)
-        rows = {len(column) for column in columns.values()}
     except (KeyError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path} lacks a part of a memory: {error}") from None
-    if len(rows) > 1:
-        raise MemoryFileError(f"{path} has columns of different lengths: {sorted(rows)}")
+    if len({len(column) for column in columns.values()}) > 1:
+        raise MemoryFileError(f"{path} has columns of different lengths")
     return memory
 
 
@@ -54,40 +48,27 @@ def memory_hash(path: str | os.PathLike[str]) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    if path.is_dir():
-        raise MemoryFileError(f"{path} is a folder, not a memory file")
-    if not path.exists():
-        raise MemoryFileError(f"{path} does not exist")
-    with path.open("rb"):
-        pass  # safetensors reports a file that may not be read as one that is not there
+    if not path.is_file():
+        raise MemoryFileError(f"{path} is a folder" if path.is_dir() else f"{path} does not exist")
     try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get(_KEY)
-            if text is None:
-                raise MemoryFileError(f"{path} is a safetensors file, but no memory of selfreminder")
-            about = json.loads(text)
-            if not isinstance(about, dict) or not isinstance(about.get("schema"), int):
-                raise MemoryFileError(f"{path} does not say which schema it has: it was edited")
-            if about["schema"] > SCHEMA:
-                raise MemoryFileError(
-                    f"{path} has schema {about['schema']}, this version reads up to {SCHEMA}: "
-                    "update selfreminder"
-                )
-            columns = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise MemoryFileError(f"{path} is no memory file, or was cut short or edited: {error}") from None
+        columns, about = tensor_file.read(path, _KEY)
+    except tensor_file.NotATensorFileError as error:
+        raise MemoryFileError(f"{path} is no memory file: {error}") from None
+    schema = about.get("schema") if isinstance(about, dict) else None
+    if not isinstance(schema, int) or "sha256" not in about:
+        raise MemoryFileError(f"{path} does not say which schema or hash it has: it was edited")
+    if schema > SCHEMA:
+        raise MemoryFileError(
+            f"{path} has schema {schema}, this version reads up to {SCHEMA}: update selfreminder"
+        )
     return columns, about
 
 
 def _content_hash(columns: dict[str, Tensor], about: dict[str, Any]) -> str:
     facts = {key: value for key, value in about.items() if key != "sha256"}
-    digest = hashlib.sha256(_canonical(facts).encode())
+    digest = hashlib.sha256(tensor_file.canonical_json(facts).encode())
     for name in sorted(columns):
-        column = columns[name]
+        column = columns[name].detach().cpu().contiguous()
         digest.update(f"{name} {column.dtype} {list(column.shape)}".encode())
-        digest.update(column.reshape(-1).view(torch.uint8).numpy())
+        digest.update(column.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,6 +1,7 @@
 """The paper's networks. `width` is a factor of the paper's width."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +17,7 @@ class Mlp(nn.Module):
         super().__init__()
         hidden = _units(1024, width)
         sizes = [inputs] + [hidden] * layers
-        self.body = nn.Sequential(
-            *(part for a, b in zip(sizes, sizes[1:]) for part in (nn.Linear(a, b), nn.ReLU()))
-        )
+        self.body = nn.Sequential(*(part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())))
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -189,10 +189,7 @@ class Reminder:
         given = {"x": inputs} if isinstance(inputs, Tensor) else dict(inputs)
         n = len(next(iter(given.values())))
         task = max(self.memory.counts, default=-1) + 1 if task is None else task
-        if labels is None:
-            strata = self.record(model, given, task).argmax(1).cpu()
-        else:
-            strata = labels.cpu()
+        strata = self.record(model, given, task).argmax(1).cpu() if labels is None else labels.cpu()
         if len(strata) != n:
             raise SelfReminderError(f"{n} inputs, but {len(strata)} labels")
         generator = torch.Generator().manual_seed(seed_for(self.seed, "selection", task, self.memory.next_id))

@@ -31,9 +31,7 @@ def ranking(name: str) -> Ranking:
     return SELECTIONS[name]
 
 
-def choose(
-    ranked: Tensor, labels: Tensor, *, per_class: int | None = None, total: int | None = None
-) -> Tensor:
+def choose(ranked: Tensor, labels: Tensor, *, per_class: int | None = None, total: int | None = None) -> Tensor:
     """The first `per_class` of each class, or `total` shared evenly over classes, one class after the other.
 
     A class with fewer items gives all it has.

@@ -9,6 +9,7 @@ from typing import Any
 from selfreminder import methods as all_methods
 from selfreminder.atomic import write_text
 from selfreminder.errors import SelfReminderError, unknown
+from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import SCALES, Experiment, Scale, benchmark, tuned
 from selfreminder.sizes import Size
 
@@ -96,13 +97,12 @@ class Comparison:
             except ValueError:
                 raise SelfReminderError(f"{mark} is damaged: choose another folder with --out") from None
             differing = sorted(k for k in self.identity if theirs.get(k) != self.identity[k])
-            if differing:
+            if differing and any(folder.glob(f"*/{RECORDS}")):
                 raise SelfReminderError(
                     f"{folder} holds another experiment (its {', '.join(differing)} differ): "
                     "choose another folder with --out"
                 )
-            return
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise SelfReminderError(f"{folder} exists and holds no comparison: choose another one with --out")
         folder.mkdir(parents=True, exist_ok=True)
         write_text(mark, json.dumps(self.identity, indent=1, sort_keys=True) + "\n")

@@ -6,7 +6,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -143,10 +143,8 @@ class _Worker:
 
     def take(self, job: Job | None) -> None:
         """Start on a job; None: end."""
-        try:
+        with suppress(OSError):  # if it is gone, `news` will say so
             self.connection.send(None if job is None else (job.experiment, job.folder))
-        except OSError:
-            pass  # it is gone: `news` will say so
         if job is None:
             self.process.join()
             self.alive = False

@@ -1,12 +1,14 @@
 """Run one experiment in a folder, or go on with it. Killed at any moment, it goes on as if it had not been."""
 
 import fcntl
+import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import torch
 from torch import nn
@@ -21,6 +23,9 @@ from selfreminder.metrics import task_average
 from selfreminder.models import build_model
 from selfreminder.stream import Split, Stream, Task, flat_parts, permuted
 from selfreminder.train import Training, TrainState, Watcher, evaluate, train
+
+_PATIENCE = 5.0
+"""seconds to wait for a process that is on its way out of a run's folder"""
 
 
 def run(
@@ -46,8 +51,9 @@ def run(
         if before is None or not before.done:
             state = RunState.load(folder) if before else None
             length = state.records_length if state else 0
-            with Writer(folder / RECORDS, length) as records:
-                _Run(experiment, folder, data_dir, watch, stop, save_every, records).go(state)
+            prepared = _Run(experiment, folder, data_dir, watch, stop, save_every)
+            with Writer(folder / RECORDS, length) as prepared.records:
+                prepared.go(state)
         (folder / STATE).unlink(missing_ok=True)
         done = read(folder)
     assert done is not None
@@ -57,13 +63,14 @@ def run(
 def make_stream(experiment: Experiment, data_dir: str | os.PathLike[str] | None = None) -> Stream:
     """The tasks of an experiment."""
     images = data.load(experiment.data, data_dir)
-    parts = flat_parts(
-        images, seed=experiment.seed, count=experiment.images, validation=experiment.validation
-    )
+    parts = flat_parts(images, seed=experiment.seed, count=experiment.images, validation=experiment.validation)
     return permuted(parts, tasks=experiment.tasks, seed=experiment.seed, classes=images.classes)
 
 
 class _Run:
+    records: Writer
+    timings: IO[str]
+
     def __init__(
         self,
         experiment: Experiment,
@@ -72,9 +79,8 @@ class _Run:
         watch: Callable[[Progress], None],
         stop: Callable[[], bool],
         save_every: float,
-        records: Writer,
     ) -> None:
-        self.experiment, self.folder, self.records = experiment, folder, records
+        self.experiment, self.folder = experiment, folder
         self.watch, self.stop, self.save_every = watch, stop, save_every
         settings = {
             "strength": experiment.strength,
@@ -128,10 +134,12 @@ class _Run:
 
     def _record_task(self, task: Task, seen: list[tuple[Split, Split, int | None]]) -> None:
         started = time.monotonic()
-        validation, test = (
-            [evaluate(self.model, parts[k], self.method, parts[2], self.how.device) for parts in seen]
-            for k in (0, 1)
-        )
+
+        def accuracy(split: Split, head: int | None) -> float:
+            return evaluate(self.model, split, self.method, head, self.how.device)
+
+        validation = [accuracy(split, head) for split, _, head in seen]
+        test = [accuracy(split, head) for _, split, head in seen]
         self.records.write(
             {
                 "event": "task",
@@ -162,7 +170,7 @@ class _Run:
         RunState(task, state, self.method.state_dict(), self.records.sync()).save(self.folder)
 
     def _time(self, event: dict[str, float]) -> None:
-        print(str(event).replace("'", '"'), file=self.timings, flush=True)
+        print(json.dumps(event), file=self.timings, flush=True)
 
     def _tell(self, task: int, epoch: int, fraction: float) -> None:
         before, after = self.work_before[task : task + 2]
@@ -184,10 +192,10 @@ def _versions() -> dict[str, str]:
 
 
 @contextmanager
-def _locked(folder: Path, patience: float = 5.0) -> Iterator[None]:
-    """Let no second process write to a run; wait a little for one that is on its way out."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Let no second process write to a run."""
     with (folder / ".lock").open("w") as file:
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + _PATIENCE
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache
@@ -74,6 +75,10 @@ class Experiment:
                 raise SelfReminderError(f"{name} is {value}: it must be above 0")
         if not (self.strength >= 0 and math.isfinite(self.strength)):
             raise SelfReminderError(f"strength is {self.strength}: it must not be below 0")
+        if self.select not in SELECTIONS:
+            raise unknown("selection", self.select, SELECTIONS)
+        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", self.device):
+            raise SelfReminderError(f"device '{self.device}' is not cpu, cuda, cuda:N or mps")
         if not 0 < self.validation < 1:
             raise SelfReminderError(f"validation is {self.validation}: it is a share between 0 and 1")
         _ = self.size
@@ -115,6 +120,8 @@ class Benchmark:
     methods: tuple[str, ...]
     scales: dict[str, Scale]
 
+
+SELECTIONS = {"random": "class-stratified, at random: simple, and hard to beat"}
 
 SCALES = {
     "demo": "minutes, on data that comes with selfreminder",

@@ -1,14 +1,11 @@
-"""Where a run is: one safetensors file, written whole or not at all, never pickled."""
+"""Where a run is: one safetensors file, written whole or not at all."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from selfreminder.atomic import replacing
+from selfreminder import tensor_file
 from selfreminder.errors import SelfReminderError
 from selfreminder.train import TrainState
 
@@ -36,10 +33,9 @@ class RunState:
             "step": self.train.step,
             "records_length": self.records_length,
         }
-        # Mapped columns and views may share storage, which the format does not have.
-        whole = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-        with replacing(folder / STATE) as temporary:
-            save_file(whole, temporary, metadata={_KEY: json.dumps(position)})
+        # The format refuses tensors that share storage, as tied weights do.
+        apart = {name: tensor.clone() for name, tensor in tensors.items()}
+        tensor_file.write(folder / STATE, apart, _KEY, position)
 
     @classmethod
     def load(cls, folder: Path) -> "RunState | None":
@@ -49,13 +45,12 @@ class RunState:
             return None
         groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "method": {}, "losses": {}}
         try:
-            with safe_open(path, framework="pt") as file:
-                position = json.loads(file.metadata()[_KEY])
-                for key in file.keys():  # noqa: SIM118 - not a mapping
-                    group, _, name = key.partition("/")
-                    groups[group][name] = file.get_tensor(key).clone()
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise SelfReminderError(f"{path} is damaged ({error}): remove it to start this run again") from None
+            tensors, position = tensor_file.read(path, _KEY)
+        except tensor_file.NotATensorFileError as error:
+            raise SelfReminderError(f"{path} is damaged: {error}; remove it to start this run again") from None
+        for key, tensor in tensors.items():
+            group, _, name = key.partition("/")
+            groups[group][name] = tensor.clone()
         train = TrainState(
             position["epoch"],
             position["step"],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from selfreminder.errors import SelfReminderError
+from selfreminder.errors import SelfReminderError, TrainingDivergedError
 from selfreminder.experiment.progress import Done, Failed, Progress, Stopped
 from selfreminder.experiment.run import run
 from selfreminder.train import StoppedError
@@ -41,6 +41,8 @@ def work(connection: Connection, data_dir: str | None) -> None:
             answer = Done()
         except StoppedError:
             answer = Stopped()
+        except TrainingDivergedError as error:
+            answer = Failed(str(error), users_mistake=False)
         except (SelfReminderError, OSError) as error:
             answer = Failed(str(error), users_mistake=True)
         except Exception as error:

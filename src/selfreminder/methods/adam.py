@@ -1,6 +1,6 @@
 """Fine-tuning by Adam: no penalty, nothing kept. What the memory methods are measured against.
 
-    min  mean over the current task of L(f(x), y)
+min  mean over the current task of L(f(x), y)
 """
 
 from dataclasses import dataclass

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.reminder import Reminder
 from selfreminder.selection import choose, ranking
@@ -128,11 +129,17 @@ class MemoryMethod(Method):
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         # A memory larger than the data, or an unknown selection, should not come to light after hours.
-        rank = ranking(self.select)
-        if self.size.budget_bytes is None:
-            labels = stream[0].train.y
-            ranked = rank(labels, torch.Generator())
-            choose(ranked, labels, per_class=self.size.per_class, total=self.size.per_task)
+        train, budget = stream[0].train, self.size.budget_bytes
+        ranked = ranking(self.select)(train.y, torch.Generator())
+        if budget is None:
+            choose(ranked, train.y, per_class=self.size.per_class, total=self.size.per_task)
+        else:
+            item = Memory.of({"x": train.x[:1]}, torch.zeros(1, stream[0].classes), task=0)
+            if budget // item.nbytes < len(stream):
+                raise SelfReminderError(
+                    f"a budget of {self.size.budget} holds {budget // item.nbytes} items of {item.nbytes} bytes, "
+                    f"fewer than one for each of the {len(stream)} tasks: raise the budget"
+                )
         return model
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:

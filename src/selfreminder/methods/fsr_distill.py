@@ -1,6 +1,6 @@
 """FSR by distillation: a few samples of each task, their softened probabilities held where they were.
 
-    min  mean L(f(x), y)  +  λ Σ_{t<T} mean_j KL(softmax(z_j^(t)/τ) ‖ softmax(z_j/τ)),  τ = 2
+min  mean L(f(x), y)  +  λ Σ_{t<T} mean_j KL(softmax(z_j^(t)/τ) ‖ softmax(z_j/τ)),  τ = 2
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """FSR by logit matching: a few samples of each task, their logits held where they were.
 
-    min  mean L(f(x), y)  +  λ Σ_{t<T} mean_j ‖z_j − z_j^(t)‖²                (Eq. 1)
+min  mean L(f(x), y)  +  λ Σ_{t<T} mean_j ‖z_j − z_j^(t)‖²                (Eq. 1)
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """FSR by logit matching with the true labels of the remembered samples beside it.
 
-    min  mean L(f(x), y)  +  Σ_{t<T} mean_j ( λ ‖z_j − z_j^(t)‖² + w CE(z_j, y_j) ),  w = 1
+min  mean L(f(x), y)  +  Σ_{t<T} mean_j ( λ ‖z_j − z_j^(t)‖² + w CE(z_j, y_j) ),  w = 1
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """All data of all tasks so far, from the initial weights again at every task: the upper bound.
 
-    min  mean over tasks 1…T of L(f(x), y)
+min  mean over tasks 1…T of L(f(x), y)
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Fine-tuning by plain SGD: no penalty, nothing kept.
 
-    min  mean over the current task of L(f(x), y)
+min  mean over the current task of L(f(x), y)
 """
 
 from dataclasses import dataclass

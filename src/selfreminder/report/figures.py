@@ -1,16 +1,17 @@
 """The paper's figures, drawn from results."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
 matplotlib.use("agg")
 
-from matplotlib import pyplot as plt  # noqa: E402 - the backend comes first
-from matplotlib.axes import Axes  # noqa: E402
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
-from selfreminder.atomic import replacing  # noqa: E402
-from selfreminder.report.curves import Estimate, MethodResult  # noqa: E402
+from selfreminder.atomic import replacing
+from selfreminder.report.curves import Estimate, MethodResult
 
 # Okabe and Ito's colours, which colour-blind people can tell apart; a method keeps its own in every figure.
 _LOOK = {
@@ -22,7 +23,7 @@ _LOOK = {
     "sgd": ("#E69F00", "^"),
 }
 _OTHERS = (("#CC79A7", "P"), ("#999999", "X"), ("#8C6D31", "<"), ("#6A51A3", ">"), ("#B2182B", "*"))
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,

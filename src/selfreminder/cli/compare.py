@@ -1,0 +1,162 @@
+"""`selfreminder compare`: run methods on a benchmark, then a table and the paper's two panels."""
+
+import json as json_format
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from selfreminder.atomic import write_text
+from selfreminder.cli.data import fetch
+from selfreminder.cli.display import watched
+from selfreminder.cli.tables import print_table
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.grid import Grid
+from selfreminder.experiment.records import read
+from selfreminder.report.curves import Estimate, MethodResult, results
+from selfreminder.sizes import Size, show_bytes
+
+
+def compare(
+    benchmark: str,
+    *,
+    methods: Annotated[str | None, Parameter(name=["--methods", "-m"])] = None,
+    scale: str = "demo",
+    seeds: int | None = None,
+    per_class: int | None = None,
+    per_task: int | None = None,
+    budget: str | None = None,
+    select: str = "random",
+    tasks: int | None = None,
+    epochs: int | None = None,
+    width: float | None = None,
+    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"])] = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    data_dir: Path | None = None,
+    device: str = "cpu",
+    json: bool = False,
+) -> int:
+    """Compare methods on a benchmark: a table, and the accuracy on the first task and over all tasks as figures.
+
+    Strengths and step sizes come from a table, chosen on validation data at each scale. Interrupted, the same
+    command goes on where it was; with more methods or seeds it adds to what the folder holds.
+
+    Parameters
+    ----------
+    benchmark
+        Which: see `selfreminder list`.
+    methods
+        Names with commas between them; by default those of the paper's figure.
+    scale
+        How large: demo, small, medium or paper.
+    seeds
+        Runs of each method; by default as the scale says.
+    per_class
+        Items of each class that a task leaves in the memory.
+    per_task
+        Items that a task leaves in the memory.
+    budget
+        Bytes of the whole memory, such as 250KB.
+    select
+        How items are selected.
+    tasks
+        Tasks in the stream; by default as the scale says.
+    epochs
+        Epochs on each task; by default as the scale says.
+    width
+        Of the network, as a factor of the paper's; by default as the scale says.
+    jobs
+        Worker processes; by default one per core.
+    out
+        Folder for records and figures; by default a folder in ./runs named by what is compared.
+    data_dir
+        A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
+    device
+        cpu or cuda.
+    json
+        Print JSON instead of a table.
+    """
+    asked = [value for value in (per_class, per_task, budget) if value is not None]
+    comparison = Comparison(
+        benchmark=benchmark,
+        scale=scale,
+        methods=tuple(dict.fromkeys(name.strip() for name in methods.split(","))) if methods else (),
+        seeds=seeds,
+        size=Size(per_class, per_task, budget) if asked else None,
+        select=select,
+        tasks=tasks,
+        epochs=epochs,
+        width=width,
+        device=device,
+    )
+    if jobs is not None and jobs < 1:
+        raise SelfReminderError(f"jobs is {jobs}: it must be at least 1")
+    experiments = comparison.experiments
+    fetch(experiments[0].data, data_dir)
+    folder = out or Path("runs") / comparison.name
+    comparison.claim(folder)
+    grid = Grid(experiments, folder, jobs, None if data_dir is None else str(data_dir))
+    try:
+        _run(grid)
+    except KeyboardInterrupt:
+        print(f"Stopped; what was done is in {folder}. To go on: {shlex.join(_command())}", file=sys.stderr)
+        return 130
+    found = results(records for job in grid.all if (records := read(job.folder)) is not None)
+    if found:
+        _present(comparison, found, folder, json)
+    for job, failure in grid.failures:
+        print(f"selfreminder: {job.experiment.key} failed: {failure.reason}", file=sys.stderr)
+    return 1 if grid.failures else 0
+
+
+def _run(grid: Grid) -> None:
+    for _ in watched(grid):
+        for _, failure in grid.failures:
+            if failure.users_mistake:
+                raise SelfReminderError(failure.reason)
+
+
+def _command() -> list[str]:
+    return ["selfreminder", *sys.argv[1:]]
+
+
+def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as_json: bool) -> None:
+    # matplotlib takes half a second to import: only when there is something to draw.
+    from selfreminder.report.figures import two_panels  # noqa: PLC0415
+
+    experiment = comparison.experiments[0]
+    title = (
+        f"{comparison.benchmark}, scale {comparison.scale}, memory of {experiment.size}; "
+        f"mean and standard error of {found[0].seeds} seeds"
+    )
+    figures = two_panels(found, title, folder / "accuracy")
+    summary = {
+        "benchmark": comparison.benchmark,
+        "scale": comparison.scale,
+        "tasks": experiment.tasks,
+        "memory": str(experiment.size),
+        "folder": str(folder),
+        "figures": [str(path) for path in figures],
+        "results": [result.as_dict() for result in found],
+    }
+    text = json_format.dumps(summary, indent=1)
+    write_text(folder / "results.json", text + "\n")
+    if as_json:
+        print(text)
+        return
+    print(f"{title}, after {experiment.tasks} tasks")
+    rows = [
+        (r.method, _show(r.task_average), _show(r.first_task), _show(r.forgetting), show_bytes(r.bytes))
+        for r in sorted(found, key=lambda result: -result.task_average.mean)
+    ]
+    print_table(("method", "task average", "first task", "forgetting", "bytes kept"), rows)
+    print(f"Figures: {', '.join(map(str, figures))}")
+
+
+def _show(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    return f"{estimate.mean:.3f}" + ("" if estimate.stderr is None else f" ± {estimate.stderr:.3f}")

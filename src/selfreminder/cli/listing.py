@@ -1,0 +1,33 @@
+"""`selfreminder list`: every name that a command takes, with one line each."""
+
+import json as json_format
+
+from selfreminder import methods
+from selfreminder.cli.tables import print_rows
+from selfreminder.experiment.spec import BENCHMARKS, SCALES, SELECTIONS
+
+
+def show(*, json: bool = False) -> None:
+    """List methods, benchmarks, selections and scales.
+
+    Parameters
+    ----------
+    json
+        Print JSON.
+    """
+    names = {
+        "methods": {name: methods.summary(name) for name in methods.names()},
+        "benchmarks": {name: benchmark.summary for name, benchmark in BENCHMARKS.items()},
+        "selections": SELECTIONS,
+        "scales": SCALES,
+    }
+    if json:
+        results = [
+            {"kind": kind, "name": name, "summary": text}
+            for kind, group in names.items()
+            for name, text in group.items()
+        ]
+        print(json_format.dumps({"results": results}, indent=1))
+        return
+    for kind, group in names.items():
+        print_rows(kind.capitalize(), [(name, text) for name, text in group.items()])

@@ -1,0 +1,57 @@
+"""`selfreminder`: its commands, and what becomes of errors."""
+
+import os
+import sys
+
+from cyclopts import App, CycloptsError
+
+from selfreminder import __version__
+from selfreminder.errors import SelfReminderError
+
+app = App(
+    name="selfreminder",
+    help="Continual learning with few reminders: keep a handful of old samples, forget little.",
+    version=__version__,
+    result_action="return_value",
+)
+# By name, so that `selfreminder --help` imports none of them.
+app.command("selfreminder.cli.compare:compare", name="compare", help="Compare methods on a benchmark.")
+app.command("selfreminder.cli.listing:show", name="list", help="List methods, benchmarks, selections, scales.")
+
+_data = App(name="data", help="Data sets: what there is, fetch, verify.", result_action="return_value")
+_data.command("selfreminder.cli.data:show", name="list", help="List the data sets and what is at hand.")
+_data.command("selfreminder.cli.data:get", name="get", help="Fetch a data set.")
+_data.command("selfreminder.cli.data:verify", name="verify", help="Check the files at hand by their sha256.")
+app.command(_data)
+
+_memory = App(name="memory", help="Memory files: what they hold.", result_action="return_value")
+_memory.command("selfreminder.cli.memory:show_items", name="list", help="List the items of a memory file.")
+_memory.command("selfreminder.cli.memory:show", name="show", help="Summarise a memory file.")
+_memory.command("selfreminder.cli.memory:verify", name="verify", help="Check that a memory file is intact.")
+app.command(_memory)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; gives the exit code: 0 done, 1 a check failed, 2 the user's mistake, 130 interrupted."""
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        return _complain(str(error))
+    except SelfReminderError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        # The reader of our output has left (`| head`): nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        return _complain(what)
+    except KeyboardInterrupt:
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+def _complain(message: str) -> int:
+    print(f"selfreminder: {' '.join(message.split())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,28 @@
+"""Shared by all tests: one thread, a cache of its own, and a small stream of real digits."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+from selfreminder import data
+from selfreminder.stream import Stream, flat_parts, permuted
+
+torch.set_num_threads(1)
+# No deadlines: a busy machine is no defect. The same examples in every run: a failure can be repeated.
+settings.register_profile("selfreminder", deadline=None, derandomize=True, database=None)
+settings.load_profile("selfreminder")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFREMINDER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SELFREMINDER_DATA", raising=False)
+
+
+@pytest.fixture(scope="session")
+def digits() -> Stream:
+    """Three tasks of permuted embedded digits, 600 training images."""
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=600)
+    return permuted(parts, tasks=3, seed=0)

@@ -1,0 +1,129 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreminder.errors import SelfReminderError
+from selfreminder.memory import Memory
+
+sizes_strategy = st.lists(st.integers(1, 40), min_size=1, max_size=5)
+
+
+def make(sizes: list[int], width: int = 3) -> Memory:
+    """Item i has input i and logits i: an item is known by its value."""
+    memory, start = Memory(), 0
+    for task, size in enumerate(sizes):
+        values = torch.arange(start, start + size, dtype=torch.float32)
+        memory = memory + Memory.of(
+            {"x": values[:, None].repeat(1, 2)},
+            values[:, None].repeat(1, width),
+            task=task,
+            labels=torch.arange(size) % 4,
+        )
+        start += size
+    return memory
+
+
+def eq1(memory: Memory, value: torch.Tensor) -> float:
+    """Σ_t mean_j value_j, as Eq. 1 says it."""
+    return sum(value[memory.tasks == task].mean().item() for task in memory.counts)
+
+
+@settings(max_examples=25)
+@given(sizes_strategy, st.integers(1, 30), st.integers(0, 1000))
+def test_draws_are_unbiased(sizes: list[int], n: int, seed: int) -> None:
+    """Σ weight·d has Eq. 1's value for its mean, also when tasks keep unequal numbers of items."""
+    memory = make(sizes)
+    value = torch.randn(len(memory), generator=torch.Generator().manual_seed(seed)).exp()
+    generator = torch.Generator().manual_seed(seed)
+    draws = []
+    for _ in range(1500):
+        batch = memory.draw(n, generator)
+        assert torch.equal(batch.inputs["x"][:, 0], batch.logits[:, 0])
+        draws.append((batch.weight * value[batch.logits[:, 0].long()]).sum())
+    estimates = torch.stack(draws).double()
+    error = estimates.std() / len(draws) ** 0.5 + 1e-5 * len(sizes)
+    assert abs(estimates.mean() - eq1(memory, value)) < 5 * error
+
+
+@given(sizes_strategy, st.integers(1, 30))
+def test_every_task_has_its_share_of_a_draw(sizes: list[int], n: int) -> None:
+    memory = make(sizes)
+    batch = memory.draw(n, torch.Generator().manual_seed(0))
+    assert len(batch) == min(n, len(memory))
+    counts = torch.bincount(batch.tasks.long(), minlength=len(sizes))
+    if n < len(memory):  # whole strata, and the two that its ends cut
+        assert ((counts - n / len(sizes)).abs() < 2).all()
+    assert batch.weight.sum().item() == pytest.approx(len(sizes), rel=1e-5)
+
+
+def test_a_memory_that_fits_is_taken_whole() -> None:
+    memory = make([5, 2])
+    batch = memory.draw(7)
+    value = torch.randn(7)
+    assert (batch.weight * value).sum().item() == pytest.approx(eq1(memory, value), rel=1e-5)
+
+
+def test_adding_keeps_order_and_gives_new_ids() -> None:
+    memory = make([3, 2])
+    late = Memory.of({"x": torch.full((2, 2), 9.0)}, torch.full((2, 3), 9.0), task=0, selection="late", time=5)
+    memory = memory + late
+    assert memory.tasks.tolist() == [0, 0, 0, 0, 0, 1, 1]
+    assert memory.ids.tolist() == [0, 1, 2, 5, 6, 3, 4]
+    assert memory.logits[:, 0].tolist() == [0, 1, 2, 9, 9, 3, 4]
+    assert [memory.selection_names[i] for i in memory.selections] == ["given"] * 3 + ["late"] * 2 + ["given"] * 2
+    assert memory.times is not None
+    assert memory.times.tolist() == [-1, -1, -1, 5, 5, -1, -1]
+    smaller = memory.take(torch.tensor([0]))
+    assert (smaller + late).ids.tolist() == [0, 7, 8]
+
+
+def test_logits_of_different_widths() -> None:
+    memory = make([2], width=2) + Memory.of({"x": torch.zeros(1, 2)}, torch.ones(1, 4), task=1)
+    batch = memory.draw(3)
+    assert batch.mask is not None
+    assert batch.mask.sum(1).tolist() == [2, 2, 4]
+    assert batch.logits.shape == (3, 4)
+
+
+def test_inputs_that_only_floats_hold_join_bytes_without_loss() -> None:
+    pixels, floats = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.1, -3.0]])
+    memory = Memory.of({"x": pixels}, torch.zeros(1, 2), task=0)
+    assert memory.inputs["x"].dtype == torch.uint8
+    memory = memory + Memory.of({"x": floats}, torch.zeros(1, 2), task=1)
+    assert torch.equal(memory.draw(2).inputs["x"], torch.cat([pixels, floats]))
+
+
+@given(sizes_strategy, st.integers(0, 4000))
+def test_budget(sizes: list[int], budget: int) -> None:
+    """Never over budget, even within one over tasks and classes, the first of each task stay."""
+    memory = make(sizes)
+    if budget < len(sizes) * memory.item_nbytes:
+        with pytest.raises(SelfReminderError, match="raise the budget"):
+            memory.shrink(budget)
+        return
+    small = memory.shrink(budget)
+    assert small.nbytes <= budget
+    assert len(small) == min(len(memory), budget // memory.item_nbytes)
+    cut = [small.counts[t] for t in memory.counts if small.counts[t] < memory.counts[t]]
+    assert not cut or max(small.counts.values()) - min(cut) <= 1
+    for task, count in small.counts.items():
+        assert torch.equal(small.ids[small.tasks == task], memory.ids[memory.tasks == task][:count])
+        of_classes = torch.bincount(small.labels[small.tasks == task])
+        assert of_classes.max() - of_classes.min() <= 1
+
+
+def test_bad_input() -> None:
+    memory = make([2])
+    with pytest.raises(SelfReminderError, match=r"inputs \['x'\], the other \['y'\]"):
+        memory + Memory.of({"y": torch.zeros(1, 2)}, torch.zeros(1, 3), task=1)
+    with pytest.raises(SelfReminderError, match=r"of shape \(2,\), the new ones have \(5,\)"):
+        memory + Memory.of({"x": torch.zeros(1, 5)}, torch.zeros(1, 3), task=1)
+    with pytest.raises(SelfReminderError, match="has 2 items, the logits 3"):
+        Memory.of({"x": torch.zeros(2, 5)}, torch.zeros(3, 3), task=1)
+
+
+def test_bytes_of_a_digit() -> None:
+    """An MNIST image, its logits and its provenance."""
+    digits = torch.randint(0, 256, (50, 784), dtype=torch.uint8) / 255
+    assert Memory.of({"x": digits}, torch.zeros(50, 10), task=0).item_nbytes <= 850

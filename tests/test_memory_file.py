@@ -1,0 +1,131 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from selfreminder import memory_file
+from selfreminder.errors import MemoryFileError
+from selfreminder.memory import Memory
+from selfreminder.memory_file import memory_hash, open_memory, save_memory
+
+
+@pytest.fixture
+def memory() -> Memory:
+    generator = torch.Generator().manual_seed(0)
+    first = Memory.of(
+        {
+            "x": torch.randint(0, 256, (20, 9), generator=generator) / 255,
+            "mask": torch.ones(20, 2, dtype=torch.bool),
+        },
+        torch.randn(20, 5, generator=generator),
+        task=0,
+        labels=torch.arange(20) % 5,
+        time=1_700_000_000,
+    )
+    return first + first
+
+
+@pytest.fixture
+def path(memory: Memory, tmp_path: Path) -> Path:
+    path = tmp_path / "memory.safetensors"
+    save_memory(memory, path)
+    return path
+
+
+def test_round_trip(memory: Memory, path: Path) -> None:
+    back = open_memory(path)
+    assert back.facts == memory.facts
+    assert back.columns.keys() == memory.columns.keys()
+    for name, column in memory.columns.items():
+        assert torch.equal(back.columns[name], column)
+        assert back.columns[name].dtype == column.dtype
+
+
+def test_empty_memory(tmp_path: Path) -> None:
+    save_memory(Memory(), tmp_path / "m")
+    assert len(open_memory(tmp_path / "m")) == 0
+
+
+def test_same_content_same_bytes(memory: Memory, path: Path, tmp_path: Path) -> None:
+    for i in range(5):
+        save_memory(open_memory(path), tmp_path / str(i))
+        assert (tmp_path / str(i)).read_bytes() == path.read_bytes()
+    save_memory(memory.take(torch.arange(39)), tmp_path / "other")
+    assert memory_hash(tmp_path / "other") != memory_hash(path)
+
+
+def test_readable_by_others(path: Path) -> None:
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@settings(max_examples=60)
+@given(fraction=st.floats(0, 1, exclude_max=True))
+def test_truncated(fraction: float, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("cut") / "m"
+    save_memory(Memory.of({"x": torch.rand(3, 4)}, torch.zeros(3, 2), task=0), path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * fraction)])
+    with pytest.raises(MemoryFileError):
+        open_memory(path)
+
+
+@settings(max_examples=150)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_edited(place: float, bit: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Any changed bit is found, be it in the header or in the data."""
+    path = tmp_path_factory.mktemp("edit") / "m"
+    memory = Memory.of({"x": torch.rand(3, 4)}, torch.zeros(3, 2), task=0)
+    save_memory(memory, path)
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * place)] ^= 1 << bit
+    path.write_bytes(content)
+    with pytest.raises(MemoryFileError):
+        open_memory(path)
+
+
+def test_newer_schema(path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_file, "SCHEMA", 99)
+    save_memory(memory, path)
+    monkeypatch.undo()
+    with pytest.raises(MemoryFileError, match="schema 99, this version reads up to 1: update"):
+        open_memory(path)
+
+
+def test_not_a_memory(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(1)}, tmp_path / "weights.safetensors")
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "nothing").touch()
+    for name in ("weights.safetensors", "text", "nothing"):
+        with pytest.raises(MemoryFileError, match="is no memory file"):
+            open_memory(tmp_path / name)
+    with pytest.raises(MemoryFileError, match="is a folder"):
+        open_memory(tmp_path)
+    with pytest.raises(MemoryFileError, match="does not exist"):
+        open_memory(tmp_path / "missing")
+    save_file({"a": torch.zeros(1)}, tmp_path / "odd", metadata={"selfreminder": json.dumps([1])})
+    with pytest.raises(MemoryFileError, match="edited"):
+        open_memory(tmp_path / "odd")
+
+
+def test_a_failed_write_leaves_the_old_file(path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("selfreminder.tensor_file.save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_memory(memory + memory, path)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir() if p.name != "cache"] == [path.name]

@@ -1,0 +1,205 @@
+"""What every method must do: found by their files, so that a new one is tested as soon as it is there."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from selfreminder import methods
+from selfreminder.errors import SelfReminderError
+from selfreminder.methods.base import MemoryMethod, Method
+from selfreminder.models import build_model
+from selfreminder.sizes import Size
+from selfreminder.stream import Stream
+from selfreminder.train import StoppedError, Training, TrainState, Watcher, evaluate, train
+
+HOW = Training(epochs=2, batch_size=64, lr=1e-3, seed=5)
+SETTINGS = {"strength": 0.5, "size": Size(per_class=3), "memory_batch": 64, "seed": 5}
+every_method = pytest.mark.parametrize("name", methods.names())
+memory_methods = [name for name in methods.names() if issubclass(methods.method_class(name), MemoryMethod)]
+
+
+def start(name: str, stream: Stream) -> tuple[nn.Module, Method]:
+    method = methods.build(name, SETTINGS, {})
+    return method.prepare(build_model("mnist-mlp", width=1 / 16, seed=5), stream), method
+
+
+def how(method: Method) -> Training:
+    return Training(
+        **{**vars(HOW), "optimizer": method.optimizer, "lr": 0.2 if method.optimizer == "sgd" else 1e-3}
+    )
+
+
+def learn(model: nn.Module, method: Method, stream: Stream, tasks: range) -> dict[str, Tensor]:
+    for index in tasks:
+        train(model, stream[index], method, how(method))
+        method.after_task(model, stream[index])
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@every_method
+def test_same_seed_same_weights(name: str, digits: Stream) -> None:
+    runs = []
+    for noise in (0, 1):
+        torch.manual_seed(noise)  # the global random state has no part in it
+        runs.append(learn(*start(name, digits), digits, range(2)))
+        assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(noise)).item()
+    assert same(*runs)
+
+
+@every_method
+@pytest.mark.parametrize("steps", [1, 9, 10, 17])
+def test_a_stopped_task_goes_on_bit_for_bit(name: str, steps: int, digits: Stream) -> None:
+    """Stopped in the second task after so many steps (9 an epoch), saved, loaded into new objects, gone on."""
+    whole = learn(*start(name, digits), digits, range(2))
+    model, method = start(name, digits)
+    learn(model, method, digits, range(1))
+    saved: list[tuple[TrainState, dict[str, Tensor]]] = []
+    count = iter(range(1, 100))
+
+    def copy(state: TrainState) -> None:
+        weights, optimizer = ({k: v.clone() for k, v in d.items()} for d in (state.model, state.optimizer))
+        assert state.losses is not None
+        state = TrainState(state.epoch, state.step, weights, optimizer, state.losses.clone())
+        saved.append((state, {k: v.clone() for k, v in method.state_dict().items()}))
+
+    with pytest.raises(StoppedError):
+        train(model, digits[1], method, how(method), watcher=Watcher(save=copy, stop=lambda: next(count) == steps))
+    model, method = start(name, digits)
+    (state, of_method), *_ = saved
+    method.load_state_dict(of_method)
+    train(model, digits[1], method, how(method), state)
+    method.after_task(model, digits[1])
+    assert same(model.state_dict(), whole)
+
+
+@every_method
+def test_state_round_trips(name: str, digits: Stream) -> None:
+    model, method = start(name, digits)
+    learn(model, method, digits, range(2))
+    _, other = start(name, digits)
+    state = method.state_dict()
+    other.load_state_dict({key: value.clone() for key, value in state.items()})
+    assert same(other.state_dict(), state)
+    assert other.nbytes() == method.nbytes()
+
+
+@every_method
+def test_nbytes_is_what_is_saved(name: str, digits: Stream) -> None:
+    model, method = start(name, digits)
+    empty = method.nbytes()
+    learn(model, method, digits, range(2))
+    if name == "joint":  # reads the stream again: 784 bytes and a label for each of both tasks' images
+        assert method.nbytes() == 2 * len(digits[0].train) * 785
+        return
+    saved = sum(tensor.nbytes for key, tensor in method.state_dict().items() if not key.endswith(".facts"))
+    assert method.nbytes() == saved
+    assert empty == 0 or not isinstance(method, MemoryMethod)
+
+
+@every_method
+def test_the_first_task_is_fine_tuning(name: str, digits: Stream) -> None:
+    """Methods that act only between tasks have nothing to do in the first one."""
+    model, method = start(name, digits)
+    plain, tuning = start("sgd" if method.optimizer == "sgd" else "adam", digits)
+    assert same(learn(model, method, digits, range(1)), learn(plain, tuning, digits, range(1)))
+
+
+@every_method
+def test_it_learns_and_predicts(name: str, digits: Stream) -> None:
+    model, method = start(name, digits)
+    task = digits[0]
+    before = evaluate(model, task.test, method, task.head, "cpu")
+    train(model, task, method, Training(**{**vars(how(method)), "epochs": 10, "batch_size": 20}))
+    after = evaluate(model, task.test, method, task.head, "cpu")
+    assert after > max(0.5, before + 0.3)
+
+
+@every_method
+def test_it_says_what_it_is(name: str) -> None:
+    assert methods.summary(name)
+    assert methods.method_class(name).__module__.endswith(name.replace("-", "_"))
+
+
+@pytest.mark.parametrize("name", memory_methods)
+def test_memory_keeps_the_logits_of_its_own_task(name: str, digits: Stream) -> None:
+    """Recorded once, at the end of their task, and never changed."""
+    model, method = start(name, digits)
+    assert isinstance(method, MemoryMethod)
+    learn(model, method, digits, range(1))
+    first = method.reminder.memory
+    items = digits[0].train.x[first.sources]
+    assert torch.equal(first.logits, model.eval()(items).detach())
+    learn(model, method, digits, range(1, 2))
+    both = method.reminder.memory
+    assert both.counts == {0: 30, 1: 30}
+    assert torch.equal(both.take(both.tasks == 0).logits, first.logits)
+    assert not torch.equal(first.logits, model.eval()(items).detach())
+
+
+@pytest.mark.parametrize("name", memory_methods)
+def test_strength_0_is_fine_tuning_and_more_holds_better(name: str, digits: Stream) -> None:
+    penalty = {}
+    for strength in (0.0, 0.5):
+        options = {"label_weight": 0.0} if name == "fsr-logitlab" else {}
+        method = methods.build(name, SETTINGS | {"strength": strength}, options)
+        model = method.prepare(build_model("mnist-mlp", width=1 / 16, seed=5), digits)
+        weights = learn(model, method, digits, range(2))
+        assert isinstance(method, MemoryMethod)
+        kept = method.reminder.memory.draw(60)
+        unweighted = methods.build(name, SETTINGS | {"strength": 1.0}, options)
+        assert isinstance(unweighted, MemoryMethod)
+        penalty[strength] = unweighted.item_loss(model.eval()(kept.inputs["x"]), kept).mean().item()
+        if strength == 0.0:
+            plain = learn(*start("adam", digits), digits, range(2))
+            for key in plain:  # one pass over more rows may round otherwise
+                torch.testing.assert_close(weights[key], plain[key], rtol=1e-3, atol=1e-4)
+    assert penalty[0.5] < 0.5 * penalty[0.0]
+
+
+@pytest.mark.parametrize("name", memory_methods)
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (Size(per_class=60), "60 per class is larger than the data"),
+        (Size(per_task=541), "541 items is larger than the data: 540 items"),
+        (Size(budget="2KB"), "holds 2 items of 847 bytes, fewer than one for each of the 3 tasks"),
+    ],
+)
+def test_a_memory_that_cannot_be_is_refused_before_training(
+    name: str, size: Size, message: str, digits: Stream
+) -> None:
+    method = methods.build(name, SETTINGS | {"size": size}, {})
+    with pytest.raises(SelfReminderError, match=message):
+        method.prepare(build_model("mnist-mlp", width=1 / 16, seed=5), digits)
+
+
+def test_options() -> None:
+    assert methods.build("fsr-distill", SETTINGS, {"temperature": 3.0}).temperature == 3.0
+    with pytest.raises(SelfReminderError, match="did you mean 'temperature'"):
+        methods.build("fsr-distill", SETTINGS, {"temprature": 3.0})
+    with pytest.raises(SelfReminderError, match="did you mean 'fsr-logit'"):
+        methods.build("fsr-logits", SETTINGS, {})
+
+
+def test_joint_starts_again_from_the_initial_weights_and_sees_all(digits: Stream) -> None:
+    model, method = start("joint", digits)
+    initial = {key: value.clone() for key, value in model.state_dict().items()}
+    learn(model, method, digits, range(1))
+    seen: list[int] = []
+    loss: Callable = method.loss
+
+    def spy(model: nn.Module, batch: Method, step: object) -> Tensor:
+        if not seen:
+            assert same(model.state_dict(), initial)
+        seen.append(len(batch.x))
+        return loss(model, batch, step)
+
+    method.loss = spy
+    train(model, digits[1], method, how(method))
+    assert sum(seen) == 2 * 2 * len(digits[0].train)

@@ -1,0 +1,277 @@
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from selfreminder.errors import SelfReminderError
+from selfreminder.losses import logit_match
+from selfreminder.models import build_model
+from selfreminder.reminder import Reminder
+from selfreminder.stream import Stream
+
+
+def digits_model(seed: int = 0) -> nn.Module:
+    return build_model("mnist-mlp", width=1 / 16, seed=seed)
+
+
+def noisy_model() -> nn.Module:
+    torch.manual_seed(0)
+    body = (nn.Linear(784, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5))
+    return nn.Sequential(*body, nn.Linear(32, 10))
+
+
+def trained(model: nn.Module, stream: Stream, task: int = 0, steps: int = 20) -> nn.Module:
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    data = stream[task].train
+    for step in range(steps):
+        rows = slice(20 * step, 20 * step + 20)
+        optimizer.zero_grad()
+        F.cross_entropy(model(data.x[rows]), data.y[rows]).backward()
+        optimizer.step()
+    return model
+
+
+@pytest.mark.parametrize("make", [digits_model, noisy_model])
+@pytest.mark.parametrize("per_class", [1, 10, 30])
+def test_right_after_remembering_nothing_has_changed(
+    digits: Stream, make: Callable[[], nn.Module], per_class: int
+) -> None:
+    """The penalty is exactly 0, whichever items are drawn: what is fed is what was recorded."""
+    model, reminder = trained(make(), digits), Reminder(batch_size=64)
+    for task in range(3):
+        reminder.remember(model, digits[task].train.x, digits[task].train.y, per_class=per_class)
+        assert reminder.penalty(model).item() == 0.0
+    assert all(row.agreement == 1.0 and row.drift == 0.0 for row in reminder.report(model).tasks)
+
+
+def test_penalty_is_equation_1(digits: Stream) -> None:
+    old, new = digits_model(0), digits_model(1)
+    reminder = Reminder(strength=0.7, batch_size=1000)
+    expected = 0.0
+    for task, count in ((0, 30), (1, 7)):
+        x, y = digits[task].train.x, digits[task].train.y
+        reminder.remember(old, x, y, per_task=count)
+        kept = reminder.memory.take(reminder.memory.tasks == task)
+        items = x[kept.sources]
+        assert torch.equal(kept.labels.long(), y[kept.sources])
+        expected += 0.7 * logit_match(new(items), old(items)).mean().item()
+    assert reminder.penalty(new).item() == pytest.approx(expected, rel=1e-5)
+    assert reminder.report(new).penalty == pytest.approx(expected, rel=1e-5)
+    reminder.over_tasks = "mean"
+    assert reminder.penalty(new).item() == pytest.approx(expected / 2, rel=1e-5)
+
+
+def test_one_pass_gives_what_two_do(digits: Stream) -> None:
+    model, x = digits_model(1), digits[1].train.x[:50]
+    reminder = Reminder(batch_size=40)
+    reminder.remember(digits_model(0), digits[0].train.x, digits[0].train.y, per_class=10)
+    logits, penalty = reminder.forward(model, x, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(logits, model(x))
+    torch.testing.assert_close(penalty, reminder.penalty(model, generator=torch.Generator().manual_seed(3)))
+
+
+def test_old_items_leave_statistics_modes_and_random_numbers_alone(digits: Stream) -> None:
+    model = noisy_model()
+    reminder = Reminder()
+    reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=3)
+    model[1].eval()  # a frozen batch norm stays frozen
+    before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
+    state = torch.get_rng_state()
+    reminder.penalty(model)
+    model_output, _ = reminder.forward(model, digits[1].train.x[:8])
+    assert [module.training for module in model.modules()] == modes
+    torch.set_rng_state(state)
+    assert torch.equal(model_output, model(digits[1].train.x[:8]))  # dropout drew the same for the new items
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_no_forward_while_there_is_nothing_to_remember() -> None:
+    class Untouchable(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            raise AssertionError
+
+    model = Untouchable(2, 2)
+    assert Reminder().penalty(model).item() == 0.0
+
+
+def plain_loop(model: nn.Module, reminder: Reminder, stream: Stream) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    data = stream[1].train
+    for step in range(6):
+        rows = slice(32 * step, 32 * step + 32)
+        optimizer.zero_grad()
+        (F.cross_entropy(model(data.x[rows]), data.y[rows]) + reminder.penalty(model)).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_attach_gives_the_weights_of_the_plain_loop(
+    digits: Stream, fused: bool, scaled: bool, micro_batches: int
+) -> None:
+    model = trained(digits_model(), digits)
+    attached, data = copy.deepcopy(model), digits[1].train
+    reminders = [Reminder(strength=0.1, batch_size=50) for _ in range(2)]
+    for reminder in reminders:
+        reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=10)
+    plain_loop(model, reminders[0], digits)
+
+    optimizer = torch.optim.SGD(attached.parameters(), lr=0.05, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", enabled=scaled, init_scale=64.0)
+    handle = reminders[1].attach(attached, optimizer)
+    for step in range(6):
+        optimizer.zero_grad()
+        for part in torch.arange(32 * step, 32 * step + 32).chunk(micro_batches):
+            loss = F.cross_entropy(attached(data.x[part]), data.y[part]) / micro_batches
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    for ours, theirs in zip(attached.parameters(), model.parameters()):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)  # the order of float32 sums differs
+
+    handle.remove()
+    frozen = copy.deepcopy(attached.state_dict())
+    optimizer.zero_grad()
+    optimizer.step()
+    assert all(torch.equal(value, frozen[name]) for name, value in attached.state_dict().items())
+
+
+def test_attach_refuses_a_closure(digits: Stream) -> None:
+    model, reminder = digits_model(), Reminder()
+    reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=1)
+    optimizer = torch.optim.LBFGS(model.parameters())
+    reminder.attach(model, optimizer)
+    for call in (lambda: optimizer.step(lambda: 0.0), lambda: optimizer.step(closure=lambda: 0.0)):
+        with pytest.raises(SelfReminderError, match="inside the closure"):
+            call()
+
+
+def test_it_remembers(digits: Stream) -> None:
+    """What it is for: the old task survives a new one."""
+    model = trained(digits_model(), digits, steps=27)
+    forgetful, mindful = copy.deepcopy(model), copy.deepcopy(model)
+    reminder = Reminder(strength=1.0)
+    reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=10)
+    optimizer = torch.optim.Adam(mindful.parameters(), lr=1e-3)
+    reminder.attach(mindful, optimizer)
+    data = digits[1].train
+    for _ in range(3):
+        trained(forgetful, digits, task=1, steps=27)
+        for step in range(27):
+            rows = slice(20 * step, 20 * step + 20)
+            optimizer.zero_grad()
+            F.cross_entropy(mindful(data.x[rows]), data.y[rows]).backward()
+            optimizer.step()
+    agreement = [reminder.report(m).tasks[0].agreement for m in (forgetful, mindful)]
+    assert agreement[1] > 0.95 > agreement[0] + 0.3
+
+
+def test_transform_is_applied_again(digits: Stream) -> None:
+    """Raw bytes are kept, and the transform runs both when logits are recorded and when they are matched."""
+    raw, labels = (digits[0].train.x * 255).round().to(torch.uint8), digits[0].train.y
+    calls = []
+
+    def transform(x: Tensor) -> Tensor:
+        calls.append(x.dtype)
+        return (x.float() / 255 - 0.13) / 0.31
+
+    model = digits_model()
+    reminder = Reminder(transform=transform)
+    reminder.remember(model, raw, labels, per_class=2)
+    assert reminder.memory.inputs["x"].dtype == torch.uint8
+    assert reminder.penalty(model).item() == 0.0
+    assert set(calls) == {torch.uint8}
+    assert len(calls) == 2
+
+
+def test_lossy_codecs_record_what_is_read_back() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(6, 3), torch.randn(30, 6)
+    reminder = Reminder(codec="float16")
+    reminder.remember(model, x, per_task=9)
+    assert not torch.equal(reminder.memory.draw(9).inputs["x"], x[reminder.memory.sources])
+    assert reminder.penalty(model).item() == 0.0
+
+
+def test_several_inputs_by_name() -> None:
+    class Text(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(50, 8), nn.Linear(8, 3)
+
+        def forward(self, ids: Tensor, keep: Tensor) -> Tensor:
+            return self.head((self.embed(ids) * keep[..., None]).mean(1))
+
+    model, reminder = Text(), Reminder()
+    inputs = {"ids": torch.randint(0, 50, (40, 7)), "keep": torch.ones(40, 7)}
+    reminder.remember(model, inputs, torch.arange(40) % 3, per_class=4)
+    assert reminder.memory.inputs["ids"].dtype == torch.int64
+    assert reminder.penalty(model).item() == 0.0
+
+
+def test_without_labels_predictions_stratify(digits: Stream) -> None:
+    model, x = trained(digits_model(), digits), digits[0].train.x
+    reminder = Reminder()
+    reminder.remember(model, x, per_task=20)
+    assert (reminder.memory.labels == -1).all()
+    predicted = model(x).argmax(1)
+    available, kept = torch.bincount(predicted), torch.bincount(predicted[reminder.memory.sources])
+    assert kept.max() - kept[kept < available[: len(kept)]].min() <= 1
+    assert reminder.report(model).tasks[0].accuracy is None
+
+
+def test_budget_is_a_total(digits: Stream) -> None:
+    model, reminder = digits_model(), Reminder()
+    for task in range(3):
+        reminder.remember(model, digits[task].train.x, digits[task].train.y, budget="100KB")
+        assert 99_000 < reminder.memory.nbytes <= 100_000
+    counts = list(reminder.memory.counts.values())
+    assert max(counts) - min(counts) <= 1
+    assert reminder.penalty(model).item() == 0.0
+
+
+def test_task_can_be_joined(digits: Stream) -> None:
+    model, reminder = digits_model(), Reminder()
+    x, y = digits[0].train.x, digits[0].train.y
+    reminder.remember(model, x, y, per_class=2)
+    reminder.remember(model, x, y, per_class=2)
+    reminder.remember(model, x, y, per_class=2, task=0)
+    assert reminder.memory.counts == {0: 40, 1: 20}
+
+
+def test_save_and_load(digits: Stream, tmp_path: Path) -> None:
+    old, new = digits_model(0), digits_model(1)
+    reminder = Reminder()
+    reminder.remember(old, digits[0].train.x, digits[0].train.y, per_class=5, time=12)
+    reminder.save(tmp_path / "memory")
+    loaded = Reminder.load(tmp_path / "memory", strength=2.0)
+    assert loaded.penalty(new).item() == 2 * reminder.penalty(new).item() > 0
+
+
+def test_bad_input(digits: Stream) -> None:
+    model, x, y = digits_model(), digits[0].train.x, digits[0].train.y
+    reminder = Reminder()
+    with pytest.raises(SelfReminderError, match="exactly one of per_class"):
+        reminder.remember(model, x, y)
+    with pytest.raises(SelfReminderError, match="540 inputs, but 3 labels"):
+        reminder.remember(model, x, y[:3], per_class=1)
+    with pytest.raises(SelfReminderError, match="larger than the data"):
+        reminder.remember(model, x, y, per_class=55)
+    with pytest.raises(SelfReminderError, match="raise the budget"):
+        reminder.remember(model, x, y, budget=100)
+    assert len(reminder.memory) == 0
+    reminder.remember(model, x, y, per_class=1)
+    with pytest.raises(SelfReminderError, match="memory holds 10 logits an item, the model gives 20"):
+        reminder.penalty(nn.Linear(784, 20))
+    with pytest.raises(SelfReminderError, match="memory holds 10 logits an item, the model gives 20"):
+        reminder.forward(nn.Linear(784, 20), x)
+    with pytest.raises(SelfReminderError, match=r"the model gives a tensor of shape \(10, 1, 784\)"):
+        Reminder(batch_size=64).remember(nn.Unflatten(1, (1, 784)), x, y, per_class=1, task=0)
+    with pytest.raises(SelfReminderError, match="did you mean 'distill'"):
+        Reminder(loss="distil")

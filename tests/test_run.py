@@ -1,0 +1,233 @@
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from selfreminder import selection
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.grid import Grid
+from selfreminder.experiment.progress import Done, Failed, Progress
+from selfreminder.experiment.records import RECORDS, TIMINGS, read
+from selfreminder.experiment.run import run
+from selfreminder.experiment.spec import SELECTIONS, Experiment, tuned
+from selfreminder.experiment.state import STATE
+from selfreminder.memory_file import open_memory
+from selfreminder.train import StoppedError
+
+SMALL = Experiment(
+    benchmark="permuted-mnist",
+    method="fsr-logit",
+    data="embedded-mnist",
+    images=600,
+    tasks=3,
+    epochs=2,
+    width=1 / 16,
+    per_class=2,
+    strength=0.1,
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The records of SMALL, never interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(SMALL, folder)
+    return (folder / RECORDS).read_bytes()
+
+
+def test_records(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    records = run(SMALL, tmp_path, watch=told.append)
+    assert records == read(tmp_path)
+    assert records.done
+    assert records.experiment == SMALL
+    assert [len(row) for row in records.test] == [len(row) for row in records.validation] == [1, 2, 3]
+    assert [event["bytes"] for event in records.tasks] == [20 * 847, 40 * 847, 60 * 847]
+    assert len(records.epochs) == 6
+    assert len(open_memory(tmp_path / "memory.safetensors")) == 60
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "memory.safetensors", RECORDS, TIMINGS]
+    fractions = [progress.fraction for progress in told]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    timings = [json.loads(line) for line in (tmp_path / TIMINGS).read_text().splitlines()]
+    assert sum("seconds" in event for event in timings) == 6
+
+
+def test_stopped_after_any_step(tmp_path: Path, whole: bytes) -> None:
+    """Stopped after every third step again and again, the records are those of a run in one go."""
+    for _ in range(100):
+        count = iter(range(1000))
+        try:
+            run(SMALL, tmp_path, stop=lambda count=count: next(count) == 2)
+        except StoppedError:
+            assert (tmp_path / STATE).exists()
+            continue
+        break
+    else:
+        raise AssertionError("it never came to an end")
+    assert (tmp_path / RECORDS).read_bytes() == whole
+    assert not (tmp_path / STATE).exists()
+
+
+KILLED = """
+import sys, torch
+torch.set_num_threads(1)
+from selfreminder.experiment.run import run
+from selfreminder.experiment.spec import Experiment
+print("ready", flush=True)
+run(Experiment(**eval(sys.argv[1])), sys.argv[2], save_every=0.0)
+"""
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_killed_at_any_moment(tmp_path: Path, whole: bytes, seed: int) -> None:
+    """kill -9 at random moments while it saves all the time: the records are those of a run in one go."""
+    chance, kills = random.Random(seed), 0
+    while kills < 6:
+        command = [sys.executable, "-c", KILLED, repr(SMALL.as_dict()), str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(chance.uniform(0.05, 0.8))
+            if process.poll() is not None:
+                break
+            process.kill()
+            kills += 1
+    run(SMALL, tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == whole
+
+
+def test_done_is_not_done_again(tmp_path: Path) -> None:
+    run(SMALL, tmp_path)
+    before = (tmp_path / RECORDS).stat().st_mtime_ns
+    run(SMALL, tmp_path, watch=lambda progress: pytest.fail("it trained"))
+    assert (tmp_path / RECORDS).stat().st_mtime_ns == before
+
+
+def test_another_experiment_is_not_written_over(tmp_path: Path, whole: bytes) -> None:
+    run(SMALL, tmp_path)
+    with pytest.raises(SelfReminderError, match="holds another experiment"):
+        run(replace(SMALL, seed=1), tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == whole
+
+
+def test_a_damaged_state_is_said_and_left(tmp_path: Path) -> None:
+    count = iter(range(1000))
+    with pytest.raises(StoppedError):
+        run(SMALL, tmp_path, stop=lambda: next(count) == 12)
+    (tmp_path / STATE).write_bytes(b"nothing")
+    records = (tmp_path / RECORDS).read_bytes()
+    with pytest.raises(SelfReminderError, match="damaged.*remove it to start"):
+        run(SMALL, tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == records
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreminder.experiment.run._PATIENCE", 0.2)
+
+    def again(progress: Progress) -> None:
+        with pytest.raises(SelfReminderError, match="another process is at work"):
+            run(SMALL, tmp_path)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(SMALL, tmp_path, watch=again)
+
+
+def finish(grid: Grid) -> None:
+    for _ in grid.run():
+        pass
+
+
+def test_grid_gives_the_same_records_with_one_or_two_workers(tmp_path: Path, whole: bytes) -> None:
+    experiments = [SMALL, replace(SMALL, method="adam"), replace(SMALL, seed=1)]
+    for jobs in (1, 2):
+        grid = Grid(experiments, tmp_path / str(jobs), jobs)
+        finish(grid)
+        assert all(isinstance(job.answer, Done) for job in grid.all)
+        assert (tmp_path / str(jobs) / SMALL.key / RECORDS).read_bytes() == whole
+    for experiment in experiments:
+        a, b = ((tmp_path / jobs / experiment.key / RECORDS).read_bytes() for jobs in "12")
+        assert a == b
+    assert Grid(experiments, tmp_path / "1").seconds_left() is None
+    finish(Grid(experiments, tmp_path / "1"))  # nothing left to do
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, whole: bytes) -> None:
+    grid = Grid([SMALL], tmp_path, 1)
+    killed = False
+    for job in grid.run():
+        if job is not None and job.progress is not None and not killed:
+            killed = True
+            for pid in children():
+                os.kill(pid, signal.SIGKILL)
+    assert killed
+    assert grid.all[0].deaths == 1
+    assert (tmp_path / SMALL.key / RECORDS).read_bytes() == whole
+
+
+def children() -> list[int]:
+    """Worker processes of this one."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        found += [int(pid) for pid in (task / "children").read_text().split()]
+    return [pid for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    grid = Grid([replace(SMALL, per_class=500), replace(SMALL, lr=1e30), SMALL], tmp_path, 1)
+    finish(grid)
+    first, second, third = (job.answer for job in grid.all)
+    assert isinstance(first, Failed)
+    assert first.users_mistake
+    assert "larger than the data" in first.reason
+    assert isinstance(second, Failed)
+    assert not second.users_mistake
+    assert "at task 1, epoch" in second.reason
+    assert third == Done()
+    assert not (tmp_path / replace(SMALL, per_class=500).key / RECORDS).exists()
+
+
+def test_experiments_have_names_of_their_own() -> None:
+    assert SMALL.key == replace(SMALL).key
+    keys = {replace(SMALL, **change).key for change in ({"seed": 1}, {"lr": 0.1}, {"options": {"a": 1}}, {})}
+    assert len(keys) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"benchmark": "permutted-mnist"}, "did you mean 'permuted-mnist'"),
+        ({"method": "fsr"}, "unknown method 'fsr'"),
+        ({"data": "mnis"}, "did you mean 'mnist'"),
+        ({"tasks": 0}, "tasks is 0"),
+        ({"width": -1.0}, "width is -1"),
+        ({"strength": -1.0}, "strength is -1"),
+        ({"validation": 1.5}, "validation is 1.5"),
+        ({"per_class": 0}, "at least one item"),
+        ({"per_class": 3, "per_task": 3}, "exactly one of"),
+    ],
+)
+def test_bad_specs(change: dict, message: str) -> None:
+    with pytest.raises(SelfReminderError, match=message):
+        replace(SMALL, **change)
+
+
+def test_selections_are_named_where_they_are() -> None:
+    assert SELECTIONS.keys() == selection.SELECTIONS.keys()
+
+
+@pytest.mark.parametrize("scale", ["demo", "small", "medium", "paper"])
+def test_every_scale_has_its_settings(scale: str) -> None:
+    for method in ("fsr-logit", "fsr-distill", "fsr-logitlab"):
+        assert tuned("permuted-mnist", scale, method)["strength"] > 0
+    assert tuned("permuted-mnist", scale, "sgd")["lr"] > 0
+    assert len(Comparison(benchmark="permuted-mnist", scale=scale).experiments) >= 12

@@ -1,0 +1,116 @@
+import pytest
+import torch
+from torch import nn
+
+from selfreminder import methods
+from selfreminder.errors import SelfReminderError, TrainingDivergedError
+from selfreminder.methods.base import Batch, Method, Step
+from selfreminder.models import build_model
+from selfreminder.stream import Stream
+from selfreminder.train import StoppedError, Training, TrainState, Watcher, train
+
+
+def mlp() -> nn.Module:
+    return build_model("mnist-mlp", width=1 / 16, seed=0)
+
+
+def dropout_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(784, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 10))
+
+
+def test_every_sample_once_an_epoch(digits: Stream) -> None:
+    class Spy(Method):
+        def loss(self, model: nn.Module, batch: Batch, step: Step) -> torch.Tensor:
+            assert (step.epoch, step.fraction_of_epoch) == (len(seen) // 9, len(seen) % 9 / 9)
+            seen.append(batch.x)
+            return super().loss(model, batch, step)
+
+    seen: list[torch.Tensor] = []
+    train(mlp(), digits[0], Spy(), Training(epochs=2, batch_size=64))
+    first, second = torch.cat(seen[:9]), torch.cat(seen[9:])
+    plain = digits[0].train.x
+    for epoch in (first, second):
+        assert torch.equal(epoch.sort(0).values, plain.sort(0).values)
+    assert not torch.equal(first, second)
+
+
+def test_resume_with_dropout_and_batch_norm(digits: Stream) -> None:
+    """Random numbers inside the network are part of the position too."""
+    how, method = Training(epochs=2, batch_size=100, lr=1e-3), methods.build("adam", {}, {})
+    whole = dropout_model()
+    train(whole, digits[0], method, how)
+    for stop_at in range(1, 12):
+        model, count, saved = dropout_model(), iter(range(1, 100)), []
+
+        def keep(state: TrainState, saved: list = saved) -> None:
+            weights, optimizer = ({k: v.clone() for k, v in d.items()} for d in (state.model, state.optimizer))
+            saved.append(TrainState(state.epoch, state.step, weights, optimizer, state.losses))
+
+        watcher = Watcher(save=keep, stop=lambda count=count, at=stop_at: next(count) == at)
+        with pytest.raises(StoppedError):
+            train(model, digits[0], method, how, watcher=watcher)
+        torch.rand(3)
+        resumed = dropout_model()
+        train(resumed, digits[0], method, how, saved[0])
+        for key, value in whole.state_dict().items():
+            assert torch.equal(resumed.state_dict()[key], value), (stop_at, key)
+
+
+def test_epoch_losses_do_not_depend_on_a_stop(digits: Stream) -> None:
+    how, method = Training(epochs=1, batch_size=100), methods.build("adam", {}, {})
+    told: list[float] = []
+    watcher = Watcher(epoch=lambda epoch, loss, seconds: told.append(loss))
+    train(mlp(), digits[0], method, how, watcher=watcher)
+    saved: list[TrainState] = []
+    count = iter(range(1, 100))
+    with pytest.raises(StoppedError):
+        train(mlp(), digits[0], method, how, watcher=Watcher(save=saved.append, stop=lambda: next(count) == 3))
+    train(mlp(), digits[0], method, how, saved[0], watcher)
+    assert told[0] == told[1]
+
+
+def test_it_saves_as_often_as_asked(digits: Stream) -> None:
+    saved: list[tuple[int, int]] = []
+    watcher = Watcher(save=lambda state: saved.append((state.epoch, state.step)), save_every=0.0)
+    train(mlp(), digits[0], methods.build("adam", {}, {}), Training(epochs=2, batch_size=270), watcher=watcher)
+    assert saved == [(0, 1), (0, 2), (1, 1), (1, 2)]
+
+
+def test_a_loss_that_is_not_finite_is_named_and_nothing_bad_is_saved(digits: Stream) -> None:
+    class Diverging(Method):
+        steps = 0
+
+        def loss(self, model: nn.Module, batch: Batch, step: Step) -> torch.Tensor:
+            self.steps += 1
+            loss = super().loss(model, batch, step)
+            return loss * float("nan") if self.steps == 9 + 4 else loss
+
+    saved: list[tuple[int, int]] = []
+    watcher = Watcher(save=lambda state: saved.append((state.epoch, state.step)), save_every=0.0)
+    with pytest.raises(TrainingDivergedError, match="nan at task 1, epoch 2, step 4: lower the step size"):
+        train(mlp(), digits[0], Diverging(), Training(epochs=3, batch_size=64), watcher=watcher)
+    assert saved[-1] == (1, 3)
+    with pytest.raises(TrainingDivergedError, match="epoch 2, step 4"):
+        train(mlp(), digits[0], Diverging(), Training(epochs=3, batch_size=64))
+
+
+def test_weight_decay_is_coupled(digits: Stream) -> None:
+    """SGD with decay follows the gradient of loss + decay/2 ‖θ‖²."""
+    model, how = mlp(), Training(epochs=1, batch_size=540, optimizer="sgd", lr=0.1, weight_decay=0.5)
+    before = [p.detach().clone() for p in model.parameters()]
+    data = digits[0].train
+    loss = nn.functional.cross_entropy(model(data.x), data.y)
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    train(model, digits[0], methods.build("sgd", {}, {}), how)
+    for p, old, gradient in zip(model.parameters(), before, gradients):
+        torch.testing.assert_close(p.detach(), old - 0.1 * (gradient + 0.5 * old), rtol=1e-4, atol=1e-6)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(SelfReminderError, match="did you mean 'adam'"):
+        Training(optimizer="adamw")
+    with pytest.raises(SelfReminderError, match="epochs is 0"):
+        Training(epochs=0)
+    with pytest.raises(SelfReminderError, match="lr is -1"):
+        Training(lr=-1)
