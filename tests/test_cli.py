@@ -216,9 +216,8 @@ def modules_of(code: str) -> set[str]:
 
 def test_imports_are_as_light_as_they_can_be() -> None:
     """Help needs neither torch nor numpy; the library needs torch, numpy and safetensors only."""
-    help_only = modules_of(
-        "import selfreminder.cli.main as m, contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()): m.main(['--help'])"
-    )
+    silent = "with contextlib.redirect_stdout(io.StringIO()): m.main(['--help'])"
+    help_only = modules_of(f"import selfreminder.cli.main as m, contextlib, io\n{silent}")
     assert not {"torch", "numpy", "matplotlib"} & help_only
     assert "torch" not in modules_of("import selfreminder")
     library = modules_of("from selfreminder import Reminder")

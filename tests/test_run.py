@@ -125,7 +125,7 @@ def test_a_damaged_state_is_said_and_left(tmp_path: Path) -> None:
         run(SMALL, tmp_path, stop=lambda: next(count) == 12)
     (tmp_path / STATE).write_bytes(b"nothing")
     records = (tmp_path / RECORDS).read_bytes()
-    with pytest.raises(SelfReminderError, match="damaged.*remove it to start"):
+    with pytest.raises(SelfReminderError, match=r"damaged.*remove it to start"):
         run(SMALL, tmp_path)
     assert (tmp_path / RECORDS).read_bytes() == records
 

@@ -1,6 +1,10 @@
-"""The paper's networks. `width` is a factor of the paper's width."""
+"""The paper's networks. `width` is a factor of the paper's width.
 
-from collections.abc import Callable
+Inputs are pixels between 0 and 1. A network with a head per task takes the head beside its input: one number for
+all items, or a tensor with one for each.
+"""
+
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -10,30 +14,104 @@ from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.seeds import seed_for
 
 
-class Mlp(nn.Module):
+class Heads(nn.Module):
+    """One linear layer, or one per task: `sizes` has the number of classes of each."""
+
+    def __init__(self, features: int, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(features, size) for size in sizes)
+        self.widest = max(sizes)
+
+    def forward(self, features: Tensor, head: int | Tensor | None = None, among: Sequence[int] = ()) -> Tensor:
+        """Logits at a head; or each item's at its own, out of the heads `among`, padded to the widest.
+
+        Heads that are not named take no part: they get no gradient, not even one of zeros.
+        """
+        if not isinstance(head, Tensor):
+            return self.layers[head or 0](features)
+        logits = features.new_zeros(len(features), self.widest)
+        for number in among:
+            ours = nn.functional.pad(self.layers[number](features), (0, self.widest - self.sizes[number]))
+            logits = torch.where((head == number)[:, None], ours, logits)
+        return logits
+
+    @property
+    def sizes(self) -> list[int]:
+        return [layer.out_features for layer in self.layers if isinstance(layer, nn.Linear)]
+
+
+class Network(nn.Module):
+    """A body that every task shares, and heads."""
+
+    body: nn.Sequential
+    heads: Heads
+
+    def forward(self, x: Tensor, head: int | Tensor | None = None, among: Sequence[int] = ()) -> Tensor:
+        return self.heads(self.body(x), head, among)
+
+
+class Mlp(Network):
     """784-1024×4-10 with ReLU: the network of the MNIST experiments."""
 
-    def __init__(self, width: float = 1.0, *, inputs: int = 784, classes: int = 10, layers: int = 4) -> None:
+    def __init__(self, width: float = 1.0, heads: Sequence[int] = (10,), *, inputs: int = 784) -> None:
         super().__init__()
         hidden = _units(1024, width)
-        sizes = [inputs] + [hidden] * layers
-        self.body = nn.Sequential(*(part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())))
-        self.head = nn.Linear(hidden, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x))
+        sizes = [inputs] + [hidden] * 4
+        layers = (layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU()))
+        self.body = nn.Sequential(nn.Flatten(), *layers)
+        self.heads = Heads(hidden, heads)
 
 
-MODELS: dict[str, Callable[[float], nn.Module]] = {"mnist-mlp": Mlp}
+class Vgg(Network):
+    """Four blocks of two convolutions with batch norm and a pooling, then 4096-1024-10: for colour CIFAR10."""
+
+    def __init__(self, width: float = 1.0, heads: Sequence[int] = (10,)) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        before = 3
+        for channels, kernel in ((128, 5), (256, 5), (512, 3), (1024, 3)):
+            channels = _units(channels, width)
+            for inputs in (before, channels):
+                convolution = nn.Conv2d(inputs, channels, kernel, padding=kernel // 2)
+                layers += [convolution, nn.BatchNorm2d(channels), nn.ReLU()]
+            layers.append(nn.MaxPool2d(2))
+            before = channels
+        hidden = _units(1024, width)
+        layers += [nn.Flatten(), nn.Linear(4 * before, hidden), nn.BatchNorm1d(hidden), nn.ReLU()]
+        self.body = nn.Sequential(*layers)
+        self.heads = Heads(hidden, heads)
 
 
-def build_model(name: str, *, width: float, seed: int) -> nn.Module:
+class AlexNet(Network):
+    """HAT's AlexNet for 32×32 images: three convolutions, two layers of 2048, dropout, a head per task."""
+
+    def __init__(self, width: float = 1.0, heads: Sequence[int] = (10,) * 10) -> None:
+        super().__init__()
+        a, b, c, hidden = (_units(units, width) for units in (64, 128, 256, 2048))
+        self.body = nn.Sequential(
+            *(nn.Conv2d(3, a, 4), nn.ReLU(), nn.Dropout(0.2), nn.MaxPool2d(2)),
+            *(nn.Conv2d(a, b, 3), nn.ReLU(), nn.Dropout(0.2), nn.MaxPool2d(2)),
+            *(nn.Conv2d(b, c, 2), nn.ReLU(), nn.Dropout(0.5), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(4 * c, hidden), nn.ReLU(), nn.Dropout(0.5)),
+            *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0.5)),
+        )
+        self.heads = Heads(hidden, heads)
+
+
+MODELS: dict[str, Callable[[float, Sequence[int]], Network]] = {
+    "mnist-mlp": Mlp,
+    "cifar10-vgg": Vgg,
+    "cifar100-alexnet": AlexNet,
+}
+
+
+def build_model(name: str, *, width: float, seed: int, heads: Sequence[int] = (10,)) -> Network:
     """A model with the initial weights of a seed; the global random numbers stay as they are."""
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "initial weights"))
-        return MODELS[name](width)
+        return MODELS[name](width, heads)
 
 
 def _units(units: int, width: float) -> int:

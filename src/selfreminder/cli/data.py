@@ -80,7 +80,7 @@ def verify(name: str | None = None, *, data_dir: Path | None = None) -> int:
 
 
 def fetch(name: str, data_dir: Path | None) -> None:
-    """Make sure that a data set is at hand and good, with a progress bar on standard error if it must be fetched."""
+    """Make sure that a data set is at hand and good; fetching shows a progress bar on standard error."""
     data = dataset(name)
     with _progress() as progress:
         found = source.get(data, data_dir, progress)

@@ -1,0 +1,111 @@
+"""The cost of a training step against a hand-written loop: `python benchmarks/step.py`.
+
+The paper's MLP, batch 128, memory batch 128, fused Adam, one thread. Each round times all loops one after the
+other in this process, in CPU seconds; what is shown is the median over rounds of the ratios within a round.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from selfreminder import methods
+from selfreminder.models import build_model
+from selfreminder.reminder import Reminder
+from selfreminder.sizes import Size
+from selfreminder.stream import Parts, Split, Stream, permuted
+from selfreminder.train import Training, train
+
+BATCH = 128
+
+
+def synthetic_stream(steps: int) -> Stream:
+    """Random images of MNIST's shape: a step costs the same on them."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (steps * BATCH, 784), generator=generator) / 255
+    split = Split(x, torch.randint(0, 10, (len(x),), generator=generator))
+    return permuted(Parts(split, split, split), tasks=2, seed=0)
+
+
+def by_hand(model: nn.Module, data: Split, old_x: Tensor | None = None, old_z: Tensor | None = None) -> None:
+    """One epoch as one would write it: tensors in memory, fused Adam, one concatenated forward."""
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, weight_decay=1e-4, fused=True)
+    order = torch.randperm(len(data))
+    for index in order.split(BATCH):
+        x, y = data.x[index], data.y[index]
+        if old_x is None or old_z is None:
+            loss = F.cross_entropy(model(x), y)
+        else:
+            drawn = torch.randint(0, len(old_x), (BATCH,))
+            logits = model(torch.cat([x, old_x[drawn]]))
+            penalty = (logits[BATCH:] - old_z[drawn]).square().sum(1).mean()
+            loss = F.cross_entropy(logits[:BATCH], y) + penalty
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+
+def loops(width: float, steps: int) -> dict[str, Callable[[], None]]:
+    """Every loop that is timed, ready to run; each has a model of its own."""
+    stream = synthetic_stream(steps)
+    new, how = stream[1], Training(epochs=1, batch_size=BATCH)
+    _ = new.train
+    settings = {"strength": 0.01, "size": Size(per_task=500), "memory_batch": BATCH}
+
+    def model() -> nn.Module:
+        return build_model("mnist-mlp", width=width, seed=0)
+
+    adam, fsr = methods.build("adam", settings, {}), methods.build("fsr-logit", settings, {})
+    teacher = model()
+    fsr.after_task(teacher, stream[0])
+    old = Reminder()
+    old.remember(teacher, stream[0].train.x, stream[0].train.y, per_task=500)
+    kept = old.memory.draw(500)
+    models = [model() for _ in range(4)]
+    return {
+        "fine-tuning by hand": lambda: by_hand(models[0], new.train),
+        "fine-tuning": lambda: void(train(models[1], new, adam, how)),
+        "fsr-logit by hand": lambda: by_hand(models[2], new.train, kept.inputs["x"], kept.logits),
+        "fsr-logit": lambda: void(train(models[3], new, fsr, how)),
+    }
+
+
+def void(_: object) -> None:
+    pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=100, help="steps of each loop in a round")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    for width in (1.0, 0.25):
+        timed = loops(width, asked.steps)
+        seconds: dict[str, list[float]] = {name: [] for name in timed}
+        for current in range(asked.rounds + 1):
+            for name, loop in timed.items():
+                start = time.process_time()
+                loop()
+                if current:  # the first round warms up
+                    seconds[name].append(time.process_time() - start)
+
+        def ratio(a: str, b: str, seconds: dict[str, list[float]] = seconds) -> float:
+            return median(x / y for x, y in zip(seconds[a], seconds[b]))
+
+        print(
+            f"width {width:g}: {1000 * median(seconds['fine-tuning by hand']) / asked.steps:.1f} ms a step by hand"
+        )
+        print(f"  fine-tuning / by hand   {ratio('fine-tuning', 'fine-tuning by hand'):.3f}   (goal ≤ 1.05)")
+        print(f"  fsr-logit / by hand     {ratio('fsr-logit', 'fsr-logit by hand'):.3f}   (goal ≤ 1.05)")
+        goal = "   (goal ≤ 1.97)" if width == 1 else ""
+        print(f"  fsr-logit / fine-tuning {ratio('fsr-logit', 'fine-tuning'):.3f}{goal}")
+
+
+if __name__ == "__main__":
+    main()
