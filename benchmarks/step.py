@@ -98,9 +98,7 @@ def main() -> None:
         def ratio(a: str, b: str, seconds: dict[str, list[float]] = seconds) -> float:
             return median(x / y for x, y in zip(seconds[a], seconds[b]))
 
-        print(
-            f"width {width:g}: {1000 * median(seconds['fine-tuning by hand']) / asked.steps:.1f} ms a step by hand"
-        )
+        print(f"width {width:g}: {1000 * median(seconds['fine-tuning by hand']) / asked.steps:.1f} ms a step by hand")
         print(f"  fine-tuning / by hand   {ratio('fine-tuning', 'fine-tuning by hand'):.3f}   (goal ≤ 1.05)")
         print(f"  fsr-logit / by hand     {ratio('fsr-logit', 'fsr-logit by hand'):.3f}   (goal ≤ 1.05)")
         goal = "   (goal ≤ 1.97)" if width == 1 else ""

@@ -23,6 +23,11 @@ STRENGTHS = {
     "fsr-logit": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
     "fsr-logitlab": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
     "fsr-distill": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+    "icarl": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    "lwf": (0.03, 0.1, 0.3, 1.0, 3.0),
+    "ewc": (1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0),
+    "generative-replay": (0.3, 1.0, 3.0),
+    "hat": (0.1, 0.3, 0.75, 1.5, 2.5),
 }
 STEP_SIZES = (0.001, 0.003, 0.01, 0.03, 0.1)
 ADAMS_STEP_SIZE = 0.0001
@@ -32,11 +37,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benchmark")
     parser.add_argument("scale")
+    parser.add_argument("--methods", nargs="+", choices=(*STRENGTHS, "sgd"), help="only these; by default all")
     parser.add_argument("--tasks", type=int, help="fewer tasks than the scale has, where it would take too long")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101])
-    parser.add_argument(
-        "--every", type=int, default=1, help="take every so many-th candidate, from the last one back"
-    )
+    parser.add_argument("--every", type=int, default=1, help="take every so many-th candidate, from the last one back")
     return parser.parse_args()
 
 
@@ -53,19 +57,18 @@ def validation_average(experiments: list[Experiment], folder: Path, newest: bool
 
 def main() -> None:
     asked = arguments()
+    tuned = asked.methods or [*STRENGTHS, "sgd"]
     comparison = Comparison(
-        benchmark=asked.benchmark,
-        scale=asked.scale,
-        methods=(*STRENGTHS, "adam", "sgd"),
-        seeds=1,
-        tasks=asked.tasks,
+        benchmark=asked.benchmark, scale=asked.scale, methods=("adam", *tuned), seeds=1, tasks=asked.tasks
     )
     base = {experiment.method: experiment for experiment in comparison.experiments}
-    trials: dict[str, dict[float, list[Experiment]]] = {"adam": {ADAMS_STEP_SIZE: [base["adam"]]}}
-    for method, strengths in STRENGTHS.items():
-        thinned = strengths[:: -asked.every][::-1]
-        trials[method] = {strength: [replace(base[method], strength=strength)] for strength in thinned}
-    trials["sgd"] = {lr: [replace(base["sgd"], lr=lr)] for lr in STEP_SIZES[:: -asked.every][::-1]}
+    trials: dict[str, dict[float, list[Experiment]]] = {}
+    for method in tuned:
+        field, candidates = ("lr", STEP_SIZES) if method == "sgd" else ("strength", STRENGTHS[method])
+        thinned = candidates[:: -asked.every][::-1]
+        trials[method] = {value: [replace(base[method], **{field: value})] for value in thinned}
+    if "sgd" in tuned:
+        trials["adam"] = {ADAMS_STEP_SIZE: [base["adam"]]}
     for tried in trials.values():
         for value, (experiment,) in tried.items():
             tried[value] = [replace(experiment, seed=seed) for seed in asked.seeds]
@@ -77,12 +80,12 @@ def main() -> None:
             left = f"{grid.seconds_left() or 0:.0f} s left"
             print(f"{done}/{len(grid.all)} {job.experiment.key} {job.answer} {left}", file=sys.stderr)
 
-    adam = validation_average(trials["adam"][ADAMS_STEP_SIZE], folder, newest=True)
-    for method in (*STRENGTHS, "sgd"):
+    for method in tuned:
         newest = method == "sgd"
         seen = {value: validation_average(runs, folder, newest) for value, runs in trials[method].items()}
         print(f"\n[{asked.benchmark}.{asked.scale}.{method}]")
         if newest:
+            adam = validation_average(trials["adam"][ADAMS_STEP_SIZE], folder, newest=True)
             lr = next((lr for lr, accuracy in seen.items() if accuracy >= adam - 0.02), max(seen))
             print(f"lr = {lr}\nadams_newest = {adam}")
         else:

@@ -1,5 +1,6 @@
 """Shared by all tests: one thread, a cache of its own, and a small stream of real digits."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,11 @@ def digits() -> Stream:
     """Three tasks of permuted embedded digits, 600 training images."""
     parts = flat_parts(data.load("embedded-mnist"), seed=0, count=600)
     return permuted(parts, tasks=3, seed=0)
+
+
+@pytest.fixture(scope="session")
+def headed_digits() -> Stream:
+    """Three tasks of permuted embedded digits, a head each."""
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=600)
+    plain = permuted(parts, tasks=3, seed=0)
+    return Stream((10, 10, 10), lambda index: replace(plain[index], head=index))

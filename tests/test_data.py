@@ -85,9 +85,7 @@ def test_from_a_mirror_with_progress(mirror: tuple[Path, str]) -> None:
     assert contents(source.get(made(mirrors=(address,))), made()) == CONTENT  # from the cache now
 
 
-def test_npm_comes_after_the_mirrors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirror: tuple[Path, str]
-) -> None:
+def test_npm_comes_after_the_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirror: tuple[Path, str]) -> None:
     folder, address = mirror
     (folder / "a-ubyte.gz").write_bytes(gzip.compress(CONTENT["a-ubyte"]))  # the mirror lacks the other
     fake_npm(tmp_path / "bin", monkeypatch, {"b-ubyte": CONTENT["b-ubyte"]})

@@ -3,7 +3,21 @@ import torch
 
 from selfreminder import data
 from selfreminder.errors import SelfReminderError
-from selfreminder.stream import Stream, flat_parts, permuted
+from selfreminder.seeds import seed_for
+from selfreminder.stream import (
+    SLOPE,
+    Parts,
+    Stream,
+    flat_parts,
+    image_parts,
+    mixture,
+    nonlinear,
+    orthogonal_weights,
+    permuted,
+    recoloured,
+    split,
+    through,
+)
 
 
 def test_permutations_are_permutations(digits: Stream) -> None:
@@ -47,3 +61,77 @@ def test_bad_input(digits: Stream) -> None:
         permuted(digits[0].parts, tasks=0, seed=0)
     with pytest.raises(IndexError):
         digits[3]
+
+
+def images(name: str, count: int | None = None) -> Parts:
+    return image_parts(data.load(name), seed=0, count=count)
+
+
+def test_nonlinear_is_invertible() -> None:
+    """Undoing scale, leaky ReLUs and rotations gives the image back; test images use the training images' scale."""
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=500)
+    task = nonlinear(parts, tasks=2, seed=4)[1]
+    assert task.train.x.min() == 0
+    assert task.train.x.max() == 1
+    weights = orthogonal_weights(784, layers=4, generator=torch.Generator().manual_seed(seed_for(4, "transformer", 1)))
+    low, high = through(parts.train.x, weights).aminmax()
+    for given, plain in ((task.train.x, parts.train.x), (task.test.x, parts.test.x)):
+        x = given.double() * (high - low) + low
+        for weight in reversed(weights):
+            x = torch.where(x < 0, x / SLOPE, x) @ weight.double()
+        assert (x - plain).abs().max() < 1e-4
+
+
+def test_nonlinear_tasks_differ_and_are_computed_once() -> None:
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100)
+    stream = nonlinear(parts, tasks=2, seed=0)
+    task = stream[0]
+    assert task.train is task.train
+    assert torch.equal(task.train.x, stream[0].train.x)
+    assert not torch.allclose(task.train.x, stream[1].train.x, atol=0.1)
+    with_test = task.test.x
+    assert with_test.min() > -0.5
+    assert with_test.max() < 1.5
+
+
+def test_recoloured() -> None:
+    stream = recoloured(images("generated-10"))
+    assert [task.name for task in stream] == ["rgb", "yiq", "yuv", "hsv", "hed"]
+    rgb, yuv = stream[0].train.x, stream[2].train.x
+    grey = 0.299 * rgb[:, 0] + 0.587 * rgb[:, 1] + 0.114 * rgb[:, 2]
+    torch.testing.assert_close(yuv[:, 0], grey, rtol=0, atol=1e-5)
+    assert stream.heads == (10,)
+    with pytest.raises(SelfReminderError, match="there are 5 colour spaces"):
+        recoloured(images("generated-10"), tasks=6)
+
+
+def test_split_partitions_the_classes() -> None:
+    parts = images("generated-100")
+    stream = split(parts, tasks=10, seed=0, classes=100)
+    assert stream.heads == (10,) * 10
+    seen = []
+    for index, task in enumerate(stream):
+        assert task.head == task.index == index
+        assert sorted(task.train.y.unique().tolist()) == list(range(10))
+        classes = [int(name) for name in task.name.removeprefix("classes ").split(", ")]
+        rows = torch.isin(parts.test.y, torch.tensor(classes)).nonzero().flatten()
+        assert torch.equal(task.test.x, parts.test.x[rows])
+        assert [classes[y] for y in task.test.y] == parts.test.y[rows].tolist()
+        seen += classes
+    assert sorted(seen) == list(range(100))
+    assert split(parts, tasks=10, seed=1, classes=100)[0].name != stream[0].name
+    with pytest.raises(SelfReminderError, match="do not divide into 7 tasks"):
+        split(parts, tasks=7, seed=0, classes=100)
+
+
+def test_mixture_is_all_rgb() -> None:
+    sets = [("digits", 10, images("embedded-mnist", 100)), ("made", 100, images("generated-100"))]
+    orders = {tuple(task.name for task in mixture(sets, seed=seed)) for seed in range(10)}
+    assert orders == {("digits", "made"), ("made", "digits")}
+    stream = mixture(sets, seed=0)
+    assert sorted(stream.heads) == [10, 100]
+    for task in stream:
+        assert task.train.x.shape[1:] == (3, 32, 32)
+        assert stream.heads[task.index] == task.classes
+    (digits,) = (task for task in stream if task.name == "digits")
+    assert torch.equal(digits.train.x[:, 1, 2:30, 2:30], sets[0][2].train.x)

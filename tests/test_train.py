@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -114,3 +116,45 @@ def test_bad_input() -> None:
         Training(epochs=0)
     with pytest.raises(SelfReminderError, match="lr is -1"):
         Training(lr=-1)
+
+
+def plateau_run(stream: Stream, stop_at: int | None) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """HAT's protocol on few data, where it lowers the step size and stops early; in two parts if asked."""
+    how = Training(epochs=40, batch_size=270, optimizer="sgd", lr=3.0, plateau=True)
+    method, model, lrs = methods.build("sgd", {}, {}), dropout_model(), []
+    state, count = None, iter(range(1, 1000))
+    saved: list[TrainState] = []
+
+    def keep(state: TrainState) -> None:
+        copied = ({k: v.clone() for k, v in d.items()} for d in (state.model, state.optimizer, state.best))
+        weights, optimizer, best = copied
+        saved.append(replace(state, model=weights, optimizer=optimizer, best=best))
+
+    if stop_at is not None:
+        with pytest.raises(StoppedError):
+            watcher = Watcher(save=keep, stop=lambda: next(count) == stop_at)
+            train(model, stream[0], method, how, watcher=watcher)
+        model, state = dropout_model(), saved[0]
+    end = train(model, stream[0], method, how, state)
+    lrs += [end.epoch, end.lr or 0.0, end.best_loss]
+    return {k: v.clone() for k, v in model.state_dict().items()}, lrs
+
+
+def test_hats_protocol_survives_a_resume(digits: Stream) -> None:
+    """Early stopping, lowered step size and best weights: the same when cut in two anywhere."""
+    weights, (epochs, lr, best) = plateau_run(digits, None)
+    assert epochs > 6
+    assert 0 < lr < 3.0
+    for stop_at in (1, 5, 13, 14, 21):
+        again, ends = plateau_run(digits, stop_at)
+        assert ends == [epochs, lr, best]
+        assert all(torch.equal(again[key], value) for key, value in weights.items())
+
+
+def test_the_best_weights_are_restored(digits: Stream) -> None:
+    how = Training(epochs=8, batch_size=270, optimizer="sgd", lr=3.0, plateau=True)
+    model = dropout_model()
+    state = train(model, digits[0], methods.build("sgd", {}, {}), how)
+    validation = digits[0].validation
+    loss = nn.functional.cross_entropy(model.eval()(validation.x), validation.y).item()
+    assert loss == pytest.approx(state.best_loss, rel=1e-6)

@@ -36,6 +36,16 @@ def distill(logits: Tensor, remembered: Tensor, mask: Tensor | None = None, *, t
     return (then.exp() * (then - now)).sum(1)
 
 
+def binary_match(logits: Tensor, remembered: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Σ_k CE(σ(z_k of before), σ(z_k)): every class a yes or no of its own, as in iCaRL.
+
+    >>> binary_match(torch.zeros(1, 2), torch.zeros(1, 2))  # 2 log 2
+    tensor([1.3863])
+    """
+    each = F.binary_cross_entropy_with_logits(logits, remembered.sigmoid(), reduction="none")
+    return (each if mask is None else each.masked_fill(~mask, 0.0)).sum(1)
+
+
 def logit_and_label(
     logits: Tensor,
     remembered: Tensor,

@@ -42,7 +42,7 @@ class Memory:
     >>> memory = Memory.of({"x": torch.rand(6, 4)}, torch.zeros(6, 3), task=0)
     >>> memory = memory + Memory.of({"x": torch.rand(2, 4)}, torch.zeros(2, 3), task=1)
     >>> len(memory), memory.counts, memory.nbytes
-    (8, {0: 6, 1: 2}, 424)
+    (8, {0: 6, 1: 2}, 408)
     """
 
     inputs: dict[str, Tensor] = field(default_factory=dict)

@@ -58,9 +58,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not isinstance(schema, int) or "sha256" not in about:
         raise MemoryFileError(f"{path} does not say which schema or hash it has: it was edited")
     if schema > SCHEMA:
-        raise MemoryFileError(
-            f"{path} has schema {schema}, this version reads up to {SCHEMA}: update selfreminder"
-        )
+        raise MemoryFileError(f"{path} has schema {schema}, this version reads up to {SCHEMA}: update selfreminder")
     return columns, about
 
 

@@ -13,6 +13,24 @@ from torch import Tensor, nn
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.seeds import seed_for
 
+PADDING = -1e9
+"""the logit of a class that a head does not have"""
+
+
+class Normalise(nn.Module):
+    """Subtract the mean and divide by the deviation of each colour (HAT's, over CIFAR's training images)."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([125.3, 123.0, 113.9]).div(255).reshape(3, 1, 1), persistent=False)
+        self.register_buffer("deviation", torch.tensor([63.0, 62.1, 66.7]).div(255).reshape(3, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.deviation
+
 
 class Heads(nn.Module):
     """One linear layer, or one per task: `sizes` has the number of classes of each."""
@@ -29,9 +47,10 @@ class Heads(nn.Module):
         """
         if not isinstance(head, Tensor):
             return self.layers[head or 0](features)
-        logits = features.new_zeros(len(features), self.widest)
+        logits = features.new_full((len(features), self.widest), PADDING)
         for number in among:
-            ours = nn.functional.pad(self.layers[number](features), (0, self.widest - self.sizes[number]))
+            missing = self.widest - self.sizes[number]
+            ours = nn.functional.pad(self.layers[number](features), (0, missing), value=PADDING)
             logits = torch.where((head == number)[:, None], ours, logits)
         return logits
 
@@ -89,6 +108,7 @@ class AlexNet(Network):
         super().__init__()
         a, b, c, hidden = (_units(units, width) for units in (64, 128, 256, 2048))
         self.body = nn.Sequential(
+            Normalise(),
             *(nn.Conv2d(3, a, 4), nn.ReLU(), nn.Dropout(0.2), nn.MaxPool2d(2)),
             *(nn.Conv2d(a, b, 3), nn.ReLU(), nn.Dropout(0.2), nn.MaxPool2d(2)),
             *(nn.Conv2d(b, c, 2), nn.ReLU(), nn.Dropout(0.5), nn.MaxPool2d(2)),

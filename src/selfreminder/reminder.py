@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -32,6 +33,7 @@ ItemLoss = Callable[[Tensor, MemoryBatch], Tensor]
 """(logits now, remembered items) -> one penalty an item"""
 
 Inputs = Tensor | Mapping[str, Tensor]
+LogitsOf = Callable[[nn.Module, Any, Tensor | int], Tensor]
 
 ITEM_LOSSES: dict[str, ItemLoss] = {
     "logit": lambda z, kept: losses.logit_match(z, kept.logits, kept.mask),
@@ -61,7 +63,7 @@ class Reminder:
         batch_size: int = 128,
         codec: str = "auto",
         transform: Callable[[Any], Any] | None = None,
-        logits_of: Callable[[nn.Module, Any, Tensor], Tensor] | None = None,
+        logits_of: LogitsOf | None = None,
         mode: Literal["eval", "train"] = "eval",
         seed: int = 0,
     ) -> None:
@@ -74,7 +76,8 @@ class Reminder:
             batch_size: the most items that one penalty looks at.
             codec: how inputs are kept, see `selfreminder.codec`; "auto" loses nothing.
             transform: from what is kept (say, raw uint8 images) to what the model takes.
-            logits_of: how to call the model: (model, inputs, tasks of the items) -> logits.
+            logits_of: how to call the model: (model, inputs, task) -> logits (n, K), where `task` is one number
+                for all items, or a tensor with one for each; say, to choose an output head.
             mode: "eval" runs batch norm and dropout in eval mode on old items and leaves running statistics
                 and your random numbers alone; "train" does not.
             seed: of the reminder's own random numbers.
@@ -223,11 +226,10 @@ class Reminder:
         """The model's logits (n, K) on inputs as they are read back from a memory, in eval mode."""
         given = {"x": inputs} if isinstance(inputs, Tensor) else dict(inputs)
         n, device, parts = len(next(iter(given.values()))), _device(model), []
-        with _eval_mode(model):
+        with eval_mode(model):
             for start in range(0, n, self.batch_size):
                 part = {name: x[start : start + self.batch_size].to(device) for name, x in given.items()}
-                tasks = torch.full((len(next(iter(part.values()))),), task, device=device)
-                logits = self.logits_of(model, self._transformed(part), tasks)
+                logits = self.logits_of(model, self._transformed(part), task)
                 if not isinstance(logits, Tensor) or logits.ndim != 2 or not logits.is_floating_point():
                     what = f"a tensor of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else logits
                     what = what if isinstance(what, str) else type(what).__name__
@@ -251,7 +253,9 @@ class Reminder:
     def _report_task(self, model: nn.Module, memory: Memory, task: int) -> TaskReport:
         kept = memory.to(_device(model)).draw(len(memory))
         now = self.record(model, kept.inputs, task)
-        self._check_fit(now, kept)
+        width = int(memory.width.max())
+        self._check_fit(now, kept, width)
+        now = F.pad(now, (0, kept.logits.shape[1] - width))
         mask = torch.ones_like(now, dtype=torch.bool) if kept.mask is None else kept.mask
         before, after = (z.masked_fill(~mask, float("-inf")).argmax(1) for z in (kept.logits, now))
         labelled = kept.labels >= 0
@@ -290,17 +294,18 @@ class Reminder:
         return plain if self.transform is None else self.transform(plain)
 
     def _mode(self, model: nn.Module) -> AbstractContextManager[None]:
-        return _eval_mode(model) if self.mode == "eval" else nullcontext()
+        return eval_mode(model) if self.mode == "eval" else nullcontext()
 
     def _weigh(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
         self._check_fit(logits, kept)
         strength = self.strength / (len(self.memory.counts) if self.over_tasks == "mean" else 1)
         return strength * torch.dot(kept.weight, self.loss(logits.float(), kept))
 
-    def _check_fit(self, logits: Tensor, kept: MemoryBatch) -> None:
-        if logits.shape != kept.logits.shape:
+    def _check_fit(self, logits: Tensor, kept: MemoryBatch, width: int | None = None) -> None:
+        width = kept.logits.shape[1] if width is None else width
+        if logits.shape != (len(kept), width):
             raise SelfReminderError(
-                f"the memory holds {kept.logits.shape[1]} logits an item, the model gives "
+                f"the memory holds {width} logits an item, the model gives "
                 f"{tuple(logits.shape)[-1]}: use the model that the memory was made with, or pass logits_of=… "
                 "to choose the outputs that match"
             )
@@ -347,7 +352,7 @@ class Report:
         return "\n".join([*lines, f"penalty with strength {self.strength:g}: {self.penalty:.4g}"])
 
 
-def _call(model: nn.Module, inputs: Any, tasks: Tensor) -> Tensor:
+def _call(model: nn.Module, inputs: Any, task: Tensor | int) -> Tensor:
     return model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
 
 
@@ -372,7 +377,7 @@ def _depends_on_mode(module: nn.Module) -> bool:
 
 
 @contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Eval mode for every module, and after it each module's own mode again."""
     training = [module for module in model.modules() if module.training]
     try:

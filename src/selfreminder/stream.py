@@ -7,8 +7,10 @@ from typing import overload
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from selfreminder.colors import SPACES, to_color_space
 from selfreminder.data import Images
 from selfreminder.errors import SelfReminderError
 from selfreminder.seeds import seed_for
@@ -17,19 +19,21 @@ from selfreminder.selection import choose, random
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Labelled samples: x as the model takes it, y (n,) classes."""
+    """Labelled samples: x as the model takes it, y (n,) classes, and each item's head where they differ."""
 
     x: Tensor
     y: Tensor
+    heads: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, index: Tensor) -> "Split":
-        return Split(self.x[index], self.y[index])
+        return Split(self.x[index], self.y[index], None if self.heads is None else self.heads[index])
 
     def to(self, device: torch.device | str) -> "Split":
-        return Split(self.x.to(device), self.y.to(device))
+        heads = None if self.heads is None else self.heads.to(device)
+        return Split(self.x.to(device), self.y.to(device), heads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,9 @@ class Parts:
     validation: Split
     test: Split
 
+    def each(self, change: Callable[[Split], Split]) -> "Parts":
+        return Parts(change(self.train), change(self.validation), change(self.test))
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -49,7 +56,7 @@ class Task:
     name: str
     classes: int
     parts: Parts
-    transform: Callable[[Tensor], Tensor]
+    transform: Callable[[Tensor], Tensor] = lambda x: x
     head: int | None = None
 
     @cached_property
@@ -71,10 +78,17 @@ class Task:
 class Stream(Sequence[Task]):
     """A sequence of tasks, each made anew when it is asked for: drop it, and its data is gone."""
 
-    def __init__(self, length: int, make: Callable[[int], Task]) -> None:
-        if length < 1:
-            raise SelfReminderError(f"a stream of {length} tasks: there must be one at least")
-        self._length, self._make = length, make
+    def __init__(self, heads: Sequence[int], make: Callable[[int], Task], *, length: int | None = None) -> None:
+        """
+        Args:
+            heads: the number of classes of each output head that a model needs.
+            make: the task of an index.
+            length: how many tasks; as many as heads, unless they share one.
+        """
+        self.heads, self._make = tuple(heads), make
+        self._length = len(heads) if length is None else length
+        if self._length < 1:
+            raise SelfReminderError(f"a stream of {self._length} tasks: there must be one at least")
 
     def __len__(self) -> int:
         return self._length
@@ -89,20 +103,36 @@ class Stream(Sequence[Task]):
         return self._make(range(self._length)[index])
 
 
-def flat_parts(images: Images, *, seed: int, count: int | None = None, validation: float = 0.1) -> Parts:
-    """Images as rows of pixels divided by 255; a stratified part of the training images is validation.
+# Parts ----------------------------------------------------------------------------------------------------
+
+
+def image_parts(images: Images, *, seed: int, count: int | None = None, validation: float = 0.1) -> Parts:
+    """Pixels divided by 255; a stratified part of the training images is validation.
 
     `count` takes a class-balanced subset of so many training images first.
     """
-    train = Split(_pixels(images.train_x), torch.from_numpy(images.train_y.astype(np.int64)))
-    test = Split(_pixels(images.test_x), torch.from_numpy(images.test_y.astype(np.int64)))
+    labels = torch.from_numpy(images.train_y.astype(np.int64))
+    index = torch.arange(len(labels))
     generator = torch.Generator().manual_seed(seed_for(seed, "parts"))
     if count is not None:
-        if not 0 < count <= len(train):
-            raise SelfReminderError(f"{count} training images were asked for, the data has {len(train)}")
-        train = train.take(choose(random(train.y, generator), train.y, total=count))
-    kept, held = split_stratified(train.y, validation, generator)
-    return Parts(train.take(kept), train.take(held), test)
+        if not 0 < count <= len(labels):
+            raise SelfReminderError(f"{count} training images were asked for, the data has {len(labels)}")
+        index = choose(random(labels, generator), labels, total=count)
+    kept, held = split_stratified(labels[index], validation, generator)
+
+    def part(x: np.ndarray, y: np.ndarray) -> Split:
+        return Split(torch.from_numpy(x.astype(np.float32)).div_(255), torch.from_numpy(y.astype(np.int64)))
+
+    def training(index: Tensor) -> Split:
+        return part(images.train_x[index.numpy()], images.train_y[index.numpy()])
+
+    return Parts(training(index[kept]), training(index[held]), part(images.test_x, images.test_y))
+
+
+def flat_parts(images: Images, *, seed: int, count: int | None = None, validation: float = 0.1) -> Parts:
+    """As `image_parts`, each image a row of pixels."""
+    parts = image_parts(images, seed=seed, count=count, validation=validation)
+    return parts.each(lambda split: Split(split.x.flatten(1), split.y))
 
 
 def split_stratified(labels: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -117,16 +147,109 @@ def split_stratified(labels: Tensor, fraction: float, generator: torch.Generator
     return torch.cat(rest), torch.cat(held)
 
 
+# Benchmarks -----------------------------------------------------------------------------------------------
+
+
 def permuted(parts: Parts, *, tasks: int, seed: int, classes: int = 10) -> Stream:
-    """Permuted MNIST: each task shuffles the pixels of all images in one fixed random order."""
+    """Each task shuffles the pixels of all images in one fixed random order."""
 
     def make(index: int) -> Task:
         generator = torch.Generator().manual_seed(seed_for(seed, "permutation", index))
         order = torch.randperm(parts.train.x.shape[1], generator=generator)
         return Task(index, f"permutation {index + 1}", classes, parts, lambda x: x[:, order])
 
-    return Stream(tasks, make)
+    return Stream((classes,), make, length=tasks)
 
 
-def _pixels(images: np.ndarray) -> Tensor:
-    return torch.from_numpy(images.reshape(len(images), -1).astype(np.float32)).div_(255)
+def nonlinear(parts: Parts, *, tasks: int, seed: int, classes: int = 10) -> Stream:
+    """Each task sends all images through a random invertible network, then scales them to [0, 1].
+
+    Four layers of orthogonal weights without bias, each followed by a leaky ReLU of slope 0.2. One minimum and one
+    maximum over the task's training images scale all of its images, so that the transform stays invertible; test
+    images may leave [0, 1] a little.
+    """
+
+    def make(index: int) -> Task:
+        generator = torch.Generator().manual_seed(seed_for(seed, "transformer", index))
+        weights = orthogonal_weights(parts.train.x.shape[1], layers=4, generator=generator)
+        low_high: list[Tensor] = []
+
+        def transform(x: Tensor) -> Tensor:
+            if not low_high:
+                low_high.extend(through(parts.train.x, weights).aminmax())
+            low, high = low_high
+            return (through(x, weights) - low) / (high - low)
+
+        return Task(index, f"network {index + 1}", classes, parts, transform)
+
+    return Stream((classes,), make, length=tasks)
+
+
+SLOPE = 0.2
+
+
+def orthogonal_weights(units: int, *, layers: int, generator: torch.Generator) -> list[Tensor]:
+    """Random orthogonal matrices, uniform by Haar's measure."""
+    weights = []
+    for _ in range(layers):
+        q, r = torch.linalg.qr(torch.randn(units, units, generator=generator, dtype=torch.float64))
+        weights.append((q * r.diagonal().sign()).float())
+    return weights
+
+
+def through(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """x (n, units) through the layers of `nonlinear`."""
+    for weight in weights:
+        x = F.leaky_relu(x @ weight.T, SLOPE)
+    return x
+
+
+def recoloured(parts: Parts, *, tasks: int = len(SPACES), classes: int = 10) -> Stream:
+    """Each task has the images in another colour space: RGB, YIQ, YUV, HSV, HED, in this order."""
+    if tasks > len(SPACES):
+        raise SelfReminderError(f"{tasks} tasks were asked for, there are {len(SPACES)} colour spaces")
+
+    def make(index: int) -> Task:
+        space = SPACES[index]
+        return Task(index, space, classes, parts, lambda x: to_color_space(x, space))
+
+    return Stream((classes,), make, length=tasks)
+
+
+def split(parts: Parts, *, tasks: int, seed: int, classes: int) -> Stream:
+    """Each task has classes of its own, in a partition that the seed draws, and a head of its own."""
+    if classes % tasks:
+        raise SelfReminderError(f"{classes} classes do not divide into {tasks} tasks of the same size")
+    order = torch.randperm(classes, generator=torch.Generator().manual_seed(seed_for(seed, "partition")))
+    groups = order.reshape(tasks, -1).sort(1).values
+
+    def make(index: int) -> Task:
+        group = groups[index]
+
+        def own(part: Split) -> Split:
+            rows = torch.isin(part.y, group).nonzero().flatten()
+            return Split(part.x[rows], torch.searchsorted(group, part.y[rows]))
+
+        name = "classes " + ", ".join(map(str, group.tolist()))
+        return Task(index, name, len(group), parts.each(own), head=index)
+
+    return Stream((len(groups[0]),) * tasks, make)
+
+
+def mixture(sets: Sequence[tuple[str, int, Parts]], *, seed: int) -> Stream:
+    """Each task is a data set (name, classes, parts), in an order that the seed draws, with a head of its own.
+
+    All images become 32×32 RGB: grey ones are padded by two pixels and repeated in each colour.
+    """
+    order = torch.randperm(len(sets), generator=torch.Generator().manual_seed(seed_for(seed, "order of sets")))
+    ordered = [sets[i] for i in order.tolist()]
+
+    def make(index: int) -> Task:
+        name, classes, parts = ordered[index]
+        return Task(index, name, classes, parts, _as_rgb, head=index)
+
+    return Stream([classes for _, classes, _ in ordered], make)
+
+
+def _as_rgb(x: Tensor) -> Tensor:
+    return x if x.ndim == 4 else F.pad(x, (2, 2, 2, 2))[:, None].expand(-1, 3, -1, -1).contiguous()

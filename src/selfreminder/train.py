@@ -1,8 +1,9 @@
 """The one training loop. It can stop after any step and go on from there, bit for bit."""
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ _LEARNING_RATES = {"adam": 1e-4, "sgd": 1e-3}
 _CHECK_EVERY = 50
 """steps between two looks at the losses: each look waits for the device"""
 _EVALUATION_BATCH = 1000
+_PATIENCE, _LOWER_BY, _LEAST_LR = 5, 3.0, 1e-4
+"""HAT's protocol"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,9 @@ class Training:
     """step size; None: the paper's, 1e-4 for adam, 1e-3 for sgd"""
     weight_decay: float = 1e-4
     """coupled L2"""
+    plateau: bool = False
+    """HAT's protocol: divide the step size by 3 after 5 epochs without a better validation loss, stop below 1e-4,
+    clip gradients, and end with the best weights; `epochs` is then the most there can be"""
     seed: int = 0
     device: str = "cpu"
 
@@ -61,6 +67,13 @@ class TrainState:
     optimizer: dict[str, Tensor] = field(default_factory=dict)
     losses: Tensor | None = None
     """of this epoch's steps so far"""
+    lr: float | None = None
+    """the step size where a plateau has lowered it"""
+    best: dict[str, Tensor] = field(default_factory=dict)
+    """the weights with the lowest validation loss"""
+    best_loss: float = math.inf
+    since_best: int = 0
+    """epochs since then, or since the step size was lowered"""
 
 
 class StoppedError(Exception):
@@ -110,14 +123,68 @@ def train(
     optimizer = how.make_optimizer(method.parameter_groups(model))
     if state.optimizer:
         load_optimizer(optimizer, state.optimizer)
+    _set_lr(optimizer, state.lr)
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         for epoch in range(state.epoch, how.epochs):
             started = time.monotonic()
             mean_loss = _epoch(model, optimizer, data, task, method, how, state, watcher)
-            state = TrainState(epoch=epoch + 1)
+            state = replace(state, epoch=epoch + 1, step=0, losses=None)
             watcher.epoch(epoch, mean_loss, time.monotonic() - started)
+            if how.plateau and not _go_on(model, optimizer, task, method, how, state):
+                break
+    if state.best:
+        model.load_state_dict(state.best)
     return _state(model, optimizer, state)
+
+
+def _go_on(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    task: Task,
+    method: Method,
+    how: Training,
+    state: TrainState,
+) -> bool:
+    """Look at the validation loss after an epoch: keep the best weights, or lower the step size, or end."""
+    loss = _validation_loss(model, task, method, how, state.epoch)
+    if loss < state.best_loss:
+        state.best_loss, state.since_best = loss, 0
+        state.best = {name: value.clone() for name, value in model.state_dict().items()}
+        return True
+    state.since_best += 1
+    if state.since_best < _PATIENCE:
+        return True
+    lr = optimizer.param_groups[0]["lr"] / _LOWER_BY
+    state.lr, state.since_best = lr, 0
+    _set_lr(optimizer, lr)
+    return lr >= _LEAST_LR
+
+
+def _set_lr(optimizer: torch.optim.Optimizer, lr: float | None) -> None:
+    if lr is not None:
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+
+
+@torch.no_grad()
+def _validation_loss(model: nn.Module, task: Task, method: Method, how: Training, epoch: int) -> float:
+    """The method's own loss, penalty and all, on validation data in eval mode."""
+    data = method.validation_set(task).to(how.device)
+    generator = _default_generator(data.x.device)
+    generator.manual_seed(seed_for(how.seed, "validation", task.index, epoch))
+    model.eval()
+    total = 0.0
+    for index in torch.arange(len(data), device=data.x.device).split(_EVALUATION_BATCH):
+        loss = method.loss(model, _batch(data, index, task), Step(task.index, epoch, 1.0, generator))
+        total += loss.item() * len(index)
+    model.train()
+    return total / len(data)
+
+
+def _batch(data: Split, index: Tensor, task: Task) -> Batch:
+    head = task.head if data.heads is None else data.heads.index_select(0, index)
+    return Batch(data.x.index_select(0, index), data.y.index_select(0, index), head, index)
 
 
 def _epoch(
@@ -137,13 +204,14 @@ def _epoch(
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(order_seed)).to(device)
     noise_seed = seed_for(how.seed, "noise", task.index, epoch)
     generator = _default_generator(device)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     losses = torch.zeros(steps, device=device)
     if state.losses is not None:
         losses[: state.step] = state.losses.to(device)
     due = time.monotonic() + watcher.save_every
     for step in range(state.step, steps):
         index = order[step * size : (step + 1) * size]
-        batch = Batch(data.x.index_select(0, index), data.y.index_select(0, index), task.head)
+        batch = _batch(data, index, task)
         # Dropout draws from the default generator: seeding that one covers both.
         generator.manual_seed(step_seed(noise_seed, step))
         where = Step(task.index, epoch, step / steps, generator)
@@ -151,6 +219,8 @@ def _epoch(
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         method.after_backward(model, where)
+        if how.plateau:
+            nn.utils.clip_grad_norm_(parameters, method.clip)
         optimizer.step()
         method.after_step(model, where)
         losses[step] = loss.detach()
@@ -160,7 +230,7 @@ def _epoch(
             _check_finite(losses[:done], task, epoch)
             watcher.tick(epoch, done / steps)
             if stop or now >= due:
-                watcher.save(_state(model, optimizer, TrainState(epoch, done, losses=losses[:done])))
+                watcher.save(_state(model, optimizer, replace(state, step=done, losses=losses[:done])))
                 due = time.monotonic() + watcher.save_every
             if stop:
                 raise StoppedError
@@ -205,12 +275,15 @@ def load_optimizer(optimizer: torch.optim.Optimizer, flat: dict[str, Tensor]) ->
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, split: Split, method: Method, head: int | None, device: str) -> float:
-    """Accuracy on a split, in eval mode."""
+def predicted_right(model: nn.Module, split: Split, method: Method, head: int | None, device: str) -> Tensor:
+    """(n,) whether each item of a split is predicted right, in eval mode."""
     model.eval()
-    correct = torch.zeros((), dtype=torch.int64, device=device)
-    for start in range(0, len(split), _EVALUATION_BATCH):
-        x = split.x[start : start + _EVALUATION_BATCH].to(device)
-        y = split.y[start : start + _EVALUATION_BATCH].to(device)
-        correct += (method.predict(model, x, head).argmax(1) == y).sum()
-    return correct.item() / len(split)
+    right = []
+    for x, y in zip(split.x.split(_EVALUATION_BATCH), split.y.split(_EVALUATION_BATCH)):
+        right.append(method.predict(model, x.to(device), head).argmax(1) == y.to(device))
+    return torch.cat(right).cpu()
+
+
+def accuracy(right: Tensor) -> float:
+    """The share of True."""
+    return right.sum().item() / len(right)

@@ -95,7 +95,8 @@ def compare(
     if jobs is not None and jobs < 1:
         raise SelfReminderError(f"jobs is {jobs}: it must be at least 1")
     experiments = comparison.experiments
-    fetch(experiments[0].data, data_dir)
+    for name in experiments[0].data_sets:
+        fetch(name, data_dir)
     folder = out or Path("runs") / comparison.name
     comparison.claim(folder)
     grid = Grid(experiments, folder, jobs, None if data_dir is None else str(data_dir))
@@ -125,14 +126,14 @@ def _command() -> list[str]:
 
 def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as_json: bool) -> None:
     # matplotlib takes half a second to import: only when there is something to draw.
-    from selfreminder.report.figures import two_panels  # noqa: PLC0415
+    from selfreminder.report.figures import ratio_panel, two_panels  # noqa: PLC0415
 
     experiment = comparison.experiments[0]
     title = (
         f"{comparison.benchmark}, scale {comparison.scale}, memory of {experiment.size}; "
         f"mean and standard error of {found[0].seeds} seeds"
     )
-    figures = two_panels(found, title, folder / "accuracy")
+    figures = two_panels(found, title, folder / "accuracy") + ratio_panel(found, title, folder / "rho")
     summary = {
         "benchmark": comparison.benchmark,
         "scale": comparison.scale,
@@ -148,11 +149,15 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
         print(text)
         return
     print(f"{title}, after {experiment.tasks} tasks")
+    columns = ["method", "task average", "first task", "forgetting", "ρ", "bytes kept"]
     rows = [
-        (r.method, _show(r.task_average), _show(r.first_task), _show(r.forgetting), show_bytes(r.bytes))
+        [r.method, *map(_show, (r.task_average, r.first_task, r.forgetting, r.rho)), show_bytes(r.bytes)]
         for r in sorted(found, key=lambda result: -result.task_average.mean)
     ]
-    print_table(("method", "task average", "first task", "forgetting", "bytes kept"), rows)
+    if not any(r.rho for r in found):
+        columns.remove("ρ")
+        rows = [row[:4] + row[5:] for row in rows]
+    print_table(columns, rows)
     print(f"Figures: {', '.join(map(str, figures))}")
 
 

@@ -4,7 +4,8 @@ import json as json_format
 
 from selfreminder import methods
 from selfreminder.cli.tables import print_rows
-from selfreminder.experiment.spec import BENCHMARKS, SCALES, SELECTIONS
+from selfreminder.experiment.benchmarks import BENCHMARKS, SCALES
+from selfreminder.experiment.spec import SELECTIONS
 
 
 def show(*, json: bool = False) -> None:

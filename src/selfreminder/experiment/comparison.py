@@ -9,8 +9,9 @@ from typing import Any
 from selfreminder import methods as all_methods
 from selfreminder.atomic import write_text
 from selfreminder.errors import SelfReminderError, unknown
+from selfreminder.experiment.benchmarks import SCALES, Scale, benchmark
 from selfreminder.experiment.records import RECORDS
-from selfreminder.experiment.spec import SCALES, Experiment, Scale, benchmark, tuned
+from selfreminder.experiment.spec import Experiment, tuned
 from selfreminder.sizes import Size
 
 _FILE = "comparison.json"
@@ -59,12 +60,16 @@ class Comparison:
     @cached_property
     def experiments(self) -> list[Experiment]:
         """Every run, seed by seed, so that all methods advance together."""
-        chosen = self.methods or benchmark(self.benchmark).methods
+        of_benchmark = benchmark(self.benchmark)
+        chosen = self.methods or self.defaults.methods or of_benchmark.methods
+        if of_benchmark.upper_bound and "joint" not in chosen:
+            chosen = (*chosen, "joint")
         return [self._experiment(m, seed) for seed in range(self.seeds or self.defaults.seeds) for m in chosen]
 
     def _experiment(self, method: str, seed: int) -> Experiment:
         scale = self.defaults
         size = self.size or Size(per_class=scale.per_class)
+        settings: dict[str, Any] = {"lr": scale.lr} | tuned(self.benchmark, self.scale, method)
         return Experiment(
             benchmark=self.benchmark,
             method=method,
@@ -78,8 +83,11 @@ class Comparison:
             per_task=size.per_task,
             budget=None if size.budget is None else str(size.budget),
             select=self.select,
+            batch_size=scale.batch_size,
+            optimizer=scale.optimizer,
+            plateau=scale.plateau,
             device=self.device,
-            **tuned(self.benchmark, self.scale, method),
+            **settings,
         )
 
     @property

@@ -1,8 +1,11 @@
 """What a run measured: `records.jsonl`, the same bytes for the same experiment. Times are kept apart.
 
 First line: {"event": "start", "experiment": …, "versions": …}. Then {"event": "epoch", "task", "epoch", "loss"}
-for each epoch, {"event": "task", "task", "test": […], "validation": […], "bytes"} for each task, with
-the accuracies on all tasks so far, and {"event": "done"} at the end. Tasks and epochs count from 0.
+for each epoch, {"event": "task", "task", "test": […], "validation": […], "flips": […], "chance", "bytes", "next",
+"next_untrained"} for each task, and {"event": "done"} at the end. Tasks and epochs count from 0. A task's lists
+have a value for each task so far: accuracies, and the shares of test items that were right when their task had
+been learned and are wrong now. `chance` is a random stratified classifier's accuracy on the task, `next` the
+accuracy on the task to come, `next_untrained` that of the initial weights.
 """
 
 import json

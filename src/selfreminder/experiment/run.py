@@ -1,5 +1,6 @@
 """Run one experiment in a folder, or go on with it. Killed at any moment, it goes on as if it had not been."""
 
+import copy
 import fcntl
 import json
 import os
@@ -7,22 +8,25 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from selfreminder import __version__, data, methods
+from selfreminder import __version__, methods
 from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.benchmarks import benchmark
 from selfreminder.experiment.progress import Progress
 from selfreminder.experiment.records import RECORDS, TIMINGS, Records, Writer, read
-from selfreminder.experiment.spec import Experiment, benchmark
+from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.state import STATE, RunState
-from selfreminder.metrics import task_average
+from selfreminder.experiment.tasks import make_stream
+from selfreminder.metrics import negative_flips, stratified_chance, task_average
 from selfreminder.models import build_model
-from selfreminder.stream import Split, Stream, Task, flat_parts, permuted
-from selfreminder.train import Training, TrainState, Watcher, evaluate, train
+from selfreminder.stream import Split, Task
+from selfreminder.train import Training, TrainState, Watcher, accuracy, predicted_right, train
 
 _PATIENCE = 5.0
 """seconds to wait for a process that is on its way out of a run's folder"""
@@ -60,13 +64,6 @@ def run(
     return done
 
 
-def make_stream(experiment: Experiment, data_dir: str | os.PathLike[str] | None = None) -> Stream:
-    """The tasks of an experiment."""
-    images = data.load(experiment.data, data_dir)
-    parts = flat_parts(images, seed=experiment.seed, count=experiment.images, validation=experiment.validation)
-    return permuted(parts, tasks=experiment.tasks, seed=experiment.seed, classes=images.classes)
-
-
 class _Run:
     records: Writer
     timings: IO[str]
@@ -97,13 +94,17 @@ class _Run:
             optimizer=experiment.optimizer or self.method.optimizer,
             lr=experiment.lr,
             weight_decay=experiment.weight_decay,
+            plateau=experiment.plateau,
             seed=experiment.seed,
             device=experiment.device,
         )
         self.stream = make_stream(experiment, data_dir)
         model = benchmark(experiment.benchmark).model
-        self.model: nn.Module = build_model(model, width=experiment.width, seed=experiment.seed)
-        self.model = self.method.prepare(self.model.to(experiment.device), self.stream)
+        network = build_model(model, width=experiment.width, seed=experiment.seed, heads=self.stream.heads)
+        self.model: nn.Module = self.method.prepare(network.to(experiment.device), self.stream)
+        self.untrained = copy.deepcopy(self.model)
+        self.right: list[Tensor] = []
+        """per task, whether each test item was predicted right when the task had just been learned"""
         self.average: float | None = None
         work = [self.method.work(task) for task in range(experiment.tasks)]
         self.work_before = [sum(work[:task]) / sum(work) for task in range(experiment.tasks + 1)]
@@ -111,20 +112,19 @@ class _Run:
     def go(self, state: RunState | None) -> None:
         first, train_state = 0, TrainState()
         if state is None:
-            self.records.write(
-                {"event": "start", "experiment": self.experiment.as_dict(), "versions": _versions()}
-            )
+            self.records.write({"event": "start", "experiment": self.experiment.as_dict(), "versions": _versions()})
         else:
             first, train_state = state.task, state.train
             self.model.load_state_dict(train_state.model)
             self.method.load_state_dict({k: v.to(self.how.device) for k, v in state.method.items()})
-        seen = [(task.validation, task.test, task.head) for task in self.stream[:first]]
+            self.right = state.right
+        seen = [_Seen.of(task) for task in self.stream[:first]]
         with (self.folder / TIMINGS).open("a", encoding="utf-8") as self.timings:
             for index in range(first, len(self.stream)):
                 task = self.stream[index]
                 train(self.model, task, self.method, self.how, train_state, self._watcher(index))
                 self.method.after_task(self.model, task)
-                seen.append((task.validation, task.test, task.head))
+                seen.append(_Seen.of(task))
                 self._record_task(task, seen)
                 train_state = TrainState(model=self.model.state_dict())
                 self._save(index + 1, train_state)
@@ -132,26 +132,31 @@ class _Run:
         self.records.write({"event": "done"})
         self.records.sync()
 
-    def _record_task(self, task: Task, seen: list[tuple[Split, Split, int | None]]) -> None:
+    def _record_task(self, task: Task, seen: list["_Seen"]) -> None:
         started = time.monotonic()
-
-        def accuracy(split: Split, head: int | None) -> float:
-            return evaluate(self.model, split, self.method, head, self.how.device)
-
-        validation = [accuracy(split, head) for split, _, head in seen]
-        test = [accuracy(split, head) for _, split, head in seen]
-        self.records.write(
-            {
-                "event": "task",
-                "task": task.index,
-                "test": test,
-                "validation": validation,
-                "bytes": self.method.nbytes(),
-            }
-        )
+        rights = [self._right(self.model, each.test, each.head) for each in seen]
+        self.right.append(rights[-1])
+        test = [accuracy(right) for right in rights]
+        event = {
+            "event": "task",
+            "task": task.index,
+            "test": test,
+            "validation": [accuracy(self._right(self.model, each.validation, each.head)) for each in seen],
+            "flips": [negative_flips(old.tolist(), new.tolist()) for old, new in zip(self.right, rights)],
+            "chance": stratified_chance(task.test.y.bincount().tolist()),
+            "bytes": self.method.nbytes(),
+        }
+        if task.index + 1 < len(self.stream):
+            following = self.stream[task.index + 1]
+            event["next"] = accuracy(self._right(self.model, following.test, following.head))
+            event["next_untrained"] = accuracy(self._right(self.untrained, following.test, following.head))
+        self.records.write(event)
         self._time({"task": task.index, "evaluation_seconds": time.monotonic() - started})
         (self.average,) = task_average([test])
         self._tell(task.index, self.how.epochs - 1, 1.0)
+
+    def _right(self, model: nn.Module, split: Split, head: int | None) -> Tensor:
+        return predicted_right(model, split, self.method, head, self.how.device)
 
     def _watcher(self, task: int) -> Watcher:
         def epoch_done(epoch: int, loss: float, seconds: float) -> None:
@@ -167,7 +172,7 @@ class _Run:
         )
 
     def _save(self, task: int, state: TrainState) -> None:
-        RunState(task, state, self.method.state_dict(), self.records.sync()).save(self.folder)
+        RunState(task, state, self.method.state_dict(), self.right, self.records.sync()).save(self.folder)
 
     def _time(self, event: dict[str, float]) -> None:
         print(json.dumps(event), file=self.timings, flush=True)
@@ -185,6 +190,19 @@ class _Run:
                 fraction=before + (after - before) * of_task,
             )
         )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is looked at again after every task; the training data is let go."""
+
+    validation: Split
+    test: Split
+    head: int | None
+
+    @classmethod
+    def of(cls, task: Task) -> "_Seen":
+        return cls(task.validation, task.test, task.head)
 
 
 def _versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What an experiment is, as a value; the benchmarks and their scales. Nothing here needs torch."""
+"""What an experiment is, as a value. Nothing here needs torch."""
 
 import dataclasses
 import hashlib
@@ -13,6 +13,7 @@ from typing import Any
 
 from selfreminder import data, methods
 from selfreminder.errors import SelfReminderError, unknown
+from selfreminder.experiment.benchmarks import benchmark
 from selfreminder.sizes import Size
 
 TUNED = Path(__file__).with_name("tuned.toml")
@@ -27,7 +28,7 @@ class Experiment:
     seed: int = 0
     """varies initial weights, tasks, validation part, order and selection"""
     data: str = "mnist"
-    """the data set"""
+    """the data set, or several with + between them"""
     images: int | None = None
     """a class-balanced part of the training images; None: all"""
     tasks: int = 20
@@ -40,6 +41,8 @@ class Experiment:
     """adam or sgd; None: the method's own"""
     lr: float | None = None
     """step size; None: the paper's, 1e-4 for adam, 1e-3 for sgd"""
+    plateau: bool = False
+    """HAT's protocol, see `selfreminder.train.Training`; epochs are then the most there can be"""
     weight_decay: float = 1e-4
     strength: float = 1.0
     """λ, of the methods that have one"""
@@ -60,11 +63,11 @@ class Experiment:
     """the method's own options"""
 
     def __post_init__(self) -> None:
-        if self.benchmark not in BENCHMARKS:
-            raise unknown("benchmark", self.benchmark, BENCHMARKS)
+        benchmark(self.benchmark)
         if self.method not in methods.names():
             raise unknown("method", self.method, methods.names())
-        data.dataset(self.data)
+        for name in self.data_sets:
+            data.dataset(name)
         for name in ("tasks", "epochs", "batch_size", "images", "memory_batch"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -88,70 +91,24 @@ class Experiment:
         """How much a memory keeps."""
         return Size(self.per_class, self.per_task, self.budget)
 
+    @property
+    def data_sets(self) -> list[str]:
+        """The names of its data sets."""
+        return self.data.split("+")
+
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @property
     def key(self) -> str:
-        """A name for exactly this experiment."""
-        text = json.dumps(self.as_dict(), sort_keys=True)
+        """A name for exactly this experiment. A field at its default adds nothing: new fields keep old names."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)} | {"options": {}}
+        said = {name: value for name, value in self.as_dict().items() if value != defaults[name]}
+        text = json.dumps(said, sort_keys=True)
         return f"{self.method}-seed{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scale:
-    """How large a benchmark is run."""
-
-    data: str
-    images: int | None
-    tasks: int
-    epochs: int
-    width: float
-    seeds: int
-    per_class: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Benchmark:
-    """A benchmark at its scales, and the methods that are compared on it unless others are named."""
-
-    summary: str
-    model: str
-    methods: tuple[str, ...]
-    scales: dict[str, Scale]
-
-
 SELECTIONS = {"random": "class-stratified, at random: simple, and hard to beat"}
-
-SCALES = {
-    "demo": "minutes, on data that comes with selfreminder",
-    "small": "a core-minute or two a run, on real data",
-    "medium": "a core-hour a run",
-    "paper": "the paper's own, hours a run",
-}
-
-BENCHMARKS = {
-    "permuted-mnist": Benchmark(
-        summary="MNIST with its pixels in another fixed random order in every task",
-        model="mnist-mlp",
-        methods=("sgd", "adam", "fsr-distill", "fsr-logit"),
-        scales={
-            "demo": Scale(
-                data="embedded-mnist", images=None, tasks=10, epochs=5, width=0.25, seeds=3, per_class=10
-            ),
-            "small": Scale(data="mnist", images=10_000, tasks=10, epochs=5, width=0.25, seeds=3, per_class=50),
-            "medium": Scale(data="mnist", images=None, tasks=20, epochs=2, width=1.0, seeds=3, per_class=50),
-            "paper": Scale(data="mnist", images=None, tasks=20, epochs=20, width=1.0, seeds=5, per_class=50),
-        },
-    ),
-}
-
-
-def benchmark(name: str) -> Benchmark:
-    """The benchmark of that name."""
-    if name not in BENCHMARKS:
-        raise unknown("benchmark", name, BENCHMARKS)
-    return BENCHMARKS[name]
 
 
 @cache

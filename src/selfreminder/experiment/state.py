@@ -15,15 +15,23 @@ _KEY = "selfreminder-state"
 
 @dataclass(frozen=True)
 class RunState:
-    """The task that a run is in, how far training is, what the method carries, and how long the records were."""
+    """The task that a run is in, how far training is, what is carried along, and how long the records were."""
 
     task: int
     train: TrainState
     method: dict[str, Tensor]
+    right: list[Tensor]
+    """per finished task, which test items were right when it had just been learned"""
     records_length: int
 
     def save(self, folder: Path) -> None:
-        groups = {"model": self.train.model, "optimizer": self.train.optimizer, "method": self.method}
+        groups = {
+            "model": self.train.model,
+            "optimizer": self.train.optimizer,
+            "best": self.train.best,
+            "method": self.method,
+            "right": {str(task): right for task, right in enumerate(self.right)},
+        }
         tensors = {f"{group}/{name}": t for group, named in groups.items() for name, t in named.items()}
         if self.train.losses is not None:
             tensors["losses/"] = self.train.losses
@@ -31,6 +39,9 @@ class RunState:
             "task": self.task,
             "epoch": self.train.epoch,
             "step": self.train.step,
+            "lr": self.train.lr,
+            "best_loss": self.train.best_loss,
+            "since_best": self.train.since_best,
             "records_length": self.records_length,
         }
         # The format refuses tensors that share storage, as tied weights do.
@@ -43,7 +54,8 @@ class RunState:
         path = folder / STATE
         if not path.exists():
             return None
-        groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "method": {}, "losses": {}}
+        names = ("model", "optimizer", "best", "method", "right", "losses")
+        groups: dict[str, dict[str, Tensor]] = {name: {} for name in names}
         try:
             tensors, position = tensor_file.read(path, _KEY)
         except tensor_file.NotATensorFileError as error:
@@ -52,10 +64,15 @@ class RunState:
             group, _, name = key.partition("/")
             groups[group][name] = tensor.clone()
         train = TrainState(
-            position["epoch"],
-            position["step"],
-            groups["model"],
-            groups["optimizer"],
-            groups["losses"].get(""),
+            epoch=position["epoch"],
+            step=position["step"],
+            model=groups["model"],
+            optimizer=groups["optimizer"],
+            losses=groups["losses"].get(""),
+            lr=position["lr"],
+            best=groups["best"],
+            best_loss=position["best_loss"],
+            since_best=position["since_best"],
         )
-        return cls(position["task"], train, groups["method"], position["records_length"])
+        right = [groups["right"][str(task)] for task in range(len(groups["right"]))]
+        return cls(position["task"], train, groups["method"], right, position["records_length"])

@@ -41,9 +41,11 @@ def summary(name: str) -> str:
 
 
 def method_class(name: str) -> "type[Method]":
-    """The class of a method: the one that its file defines."""
+    """The class of a method: the one `Method` that its file defines."""
     module = import_module(f"{__name__}.{_module(name)}")
-    (found,) = (v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__)
+    base = import_module(f"{__name__}.base").Method
+    classes = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base))
+    (found,) = (cls for cls in classes if cls.__module__ == module.__name__)
     return found
 
 

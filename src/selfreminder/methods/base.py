@@ -20,11 +20,14 @@ from selfreminder.stream import Split, Task
 
 
 class Batch(NamedTuple):
-    """A mini-batch of the current task."""
+    """A mini-batch of the training set."""
 
     x: Tensor
     y: Tensor
-    head: int | None
+    head: Tensor | int | None
+    """None with a single head; else one number for all items, or one for each"""
+    rows: Tensor
+    """the items' places in the training set"""
 
 
 class Step(NamedTuple):
@@ -45,6 +48,8 @@ class Method:
     """
 
     optimizer: ClassVar[str] = "adam"
+    clip: ClassVar[float] = 1e4
+    """the largest gradient norm, in protocols that clip"""
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         """Called once, before the first task and before a resumed state is loaded; may wrap the model."""
@@ -56,6 +61,10 @@ class Method:
     def training_set(self, task: Task) -> Split:
         """What to train on during a task."""
         return task.train
+
+    def validation_set(self, task: Task) -> Split:
+        """What a protocol with early stopping looks at."""
+        return task.validation
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """The optimiser's parameter groups."""
@@ -74,7 +83,7 @@ class Method:
     def after_task(self, model: nn.Module, task: Task) -> None:
         """When a task has been learned."""
 
-    def predict(self, model: nn.Module, x: Tensor, head: int | None) -> Tensor:
+    def predict(self, model: nn.Module, x: Tensor, head: Tensor | int | None) -> Tensor:
         """Logits, at a head where the model has several."""
         return model(x) if head is None else model(x, head)
 
@@ -115,6 +124,7 @@ class MemoryMethod(Method):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self._seen: list[int] = []
         self.reminder = Reminder(
             strength=self.strength,
             loss=self.item_loss,
@@ -127,7 +137,13 @@ class MemoryMethod(Method):
     def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
         """(n,) penalties of n remembered items whose logits are now `logits`."""
 
+    def logits_of(self, model: nn.Module, x: Tensor, task: Tensor | int) -> Tensor:
+        """Each item's logits at its own task's head. Heads of tasks to come take no part."""
+        return model(x, task, self._seen) if isinstance(task, Tensor) else model(x, task)
+
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
+        if stream[0].head is not None:
+            self.reminder.logits_of = self.logits_of
         # A memory larger than the data, or an unknown selection, should not come to light after hours.
         train, budget = stream[0].train, self.size.budget_bytes
         ranked = ranking(self.select)(train.y, torch.Generator())
@@ -143,13 +159,18 @@ class MemoryMethod(Method):
         return model
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        logits, penalty = self.reminder.forward(model, batch.x, generator=step.generator)
+        if batch.head is None:
+            logits, penalty = self.reminder.forward(model, batch.x, generator=step.generator)
+        else:
+            logits = self.predict(model, batch.x, batch.head)
+            penalty = self.reminder.penalty(model, generator=step.generator)
         return F.cross_entropy(logits, batch.y) + penalty
 
     def after_task(self, model: nn.Module, task: Task) -> None:
         self.reminder.remember(
             model, task.train.x, task.train.y, task=task.index, select=self.select, **vars(self.size)
         )
+        self._seen = list(self.reminder.memory.counts)
 
     def nbytes(self) -> int:
         return self.reminder.memory.nbytes
@@ -163,6 +184,7 @@ class MemoryMethod(Method):
         columns = {name: column for name, column in state.items() if name != "memory.facts"}
         facts = json.loads(bytes(state["memory.facts"].cpu().numpy()))
         self.reminder.memory = Memory.from_columns(columns, facts)
+        self._seen = list(self.reminder.memory.counts)
 
     def save(self, folder: Path) -> None:
         self.reminder.save(folder / "memory.safetensors")

@@ -25,9 +25,17 @@ class Joint(Method):
         model.load_state_dict(self._initial)
 
     def training_set(self, task: Task) -> Split:
+        self._learning = task.index
         # The stream gives old tasks again: nothing has to be saved with the state.
-        splits = [*(old.train for old in self._stream[: task.index]), task.train]
-        return Split(torch.cat([split.x for split in splits]), torch.cat([split.y for split in splits]))
+        return _together([(old.train, old.head) for old in [*self._stream[: task.index], task]])
+
+    def validation_set(self, task: Task) -> Split:
+        return _together([(old.validation, old.head) for old in [*self._stream[: task.index], task]])
+
+    def predict(self, model: nn.Module, x: Tensor, head: Tensor | int | None) -> Tensor:
+        if isinstance(head, Tensor):
+            return model(x, head, range(self._learning + 1))
+        return super().predict(model, x, head)
 
     def after_task(self, model: nn.Module, task: Task) -> None:
         self._seen = task.index + 1
@@ -51,3 +59,9 @@ class Joint(Method):
     @classmethod
     def work(cls, task: int) -> float:
         return task + 1.0
+
+
+def _together(parts: list[tuple[Split, int | None]]) -> Split:
+    heads = [torch.full((len(split),), head) for split, head in parts if head is not None]
+    x, y = torch.cat([split.x for split, _ in parts]), torch.cat([split.y for split, _ in parts])
+    return Split(x, y, torch.cat(heads) if heads else None)

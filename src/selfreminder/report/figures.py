@@ -9,6 +9,8 @@ matplotlib.use("agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from selfreminder.atomic import replacing
 from selfreminder.report.curves import Estimate, MethodResult
@@ -21,8 +23,13 @@ _LOOK = {
     "fsr-logitlab": ("#009E73", "D"),
     "adam": ("#D55E00", "v"),
     "sgd": ("#E69F00", "^"),
+    "ewc": ("#CC79A7", "P"),
+    "icarl": ("#882255", "X"),
+    "lwf": ("#999999", "<"),
+    "hat": ("#6A51A3", ">"),
+    "generative-replay": ("#8C6D31", "*"),
 }
-_OTHERS = (("#CC79A7", "P"), ("#999999", "X"), ("#8C6D31", "<"), ("#6A51A3", ">"), ("#B2182B", "*"))
+_OTHERS = (("#117733", "h"), ("#DDCC77", "p"), ("#332288", "8"))
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -35,31 +42,55 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
+    """The forgetting ratio ρ after each task, as `stem`.png and `stem`.svg; nothing where it is undefined."""
+    drawn = [r for r in results if r.method != "joint" and r.rho_curve and None not in r.rho_curve]
+    if not drawn:
+        return []
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
+        for result in drawn:
+            colour, marker = look(result.method, [r.method for r in results])
+            curve = [point for point in result.rho_curve if point is not None]
+            _line(axes, curve, colour, marker, result.method, zorder=2)
+        axes.axhline(0, color="#888888", linewidth=0.8)
+        axes.set_xlabel("Tasks learned")
+        axes.set_ylabel("Forgetting ratio ρ (0: as joint training)")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.suptitle(title, fontsize=9)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+        return _save(figure, stem)
+
+
 def two_panels(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
     """Accuracy on the first task and over all tasks so far, as `stem`.png and `stem`.svg."""
     with plt.rc_context(_STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
         best_first = sorted(results, key=lambda result: -result.task_average.mean)
-        for result in best_first:
+        for place, result in enumerate(best_first):
             colour, marker = look(result.method, [r.method for r in results])
-            _line(left, result.first_curve, colour, marker, result.method)
-            _line(right, result.average_curve, colour, marker, result.method)
+            for axes, curve in ((left, result.first_curve), (right, result.average_curve)):
+                _line(axes, curve, colour, marker, result.method, zorder=3 - place / len(results))
         for axes, name in ((left, "First task"), (right, "Average of the tasks so far")):
             axes.set_title(name)
             axes.set_xlabel("Tasks learned")
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         left.set_ylabel("Test accuracy")
         left.set_ylim(0, 1)
         figure.suptitle(title, fontsize=9)
         figure.legend(*left.get_legend_handles_labels(), loc="outside right center")
-        paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
-        for path in paths:
-            with replacing(path) as temporary:
-                kind = path.suffix[1:]
-                # No date and no version: the same records give the same file.
-                metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-                figure.savefig(temporary, format=kind, metadata=metadata)
-        plt.close(figure)
+        return _save(figure, stem)
+
+
+def _save(figure: Figure, stem: Path) -> list[Path]:
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        with replacing(path) as temporary:
+            kind = path.suffix[1:]
+            # No date and no version: the same records give the same file.
+            metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+            figure.savefig(temporary, format=kind, metadata=metadata)
+    plt.close(figure)
     return paths
 
 
@@ -71,7 +102,7 @@ def look(method: str, all_methods: list[str]) -> tuple[str, str]:
     return _OTHERS[others.index(method) % len(_OTHERS)]
 
 
-def _line(axes: Axes, curve: list[Estimate], colour: str, marker: str, label: str) -> None:
+def _line(axes: Axes, curve: list[Estimate], colour: str, marker: str, label: str, zorder: float) -> None:
     tasks = range(1, len(curve) + 1)
     axes.errorbar(
         tasks,
@@ -84,4 +115,5 @@ def _line(axes: Axes, curve: list[Estimate], colour: str, marker: str, label: st
         elinewidth=0.9,
         capsize=1.5,
         label=label,
+        zorder=zorder,
     )

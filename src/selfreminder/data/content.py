@@ -1,0 +1,141 @@
+"""A data file's content, checked by sha256, in whatever form it comes: plain, gzipped, converted, archived."""
+
+import gzip
+import hashlib
+import lzma
+import posixpath
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from selfreminder.errors import DataError
+
+Progress = Callable[[str, int, int | None], None]
+"""(what, bytes so far, bytes in all if known)"""
+
+_CHUNK = 1 << 18
+_DAMAGED = (tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
+
+
+@dataclass(frozen=True)
+class Form:
+    """Another form of a file: the members of an archive, or the one file of a folder, that make its content."""
+
+    members: tuple[str, ...]
+    make: Callable[..., bytes] = bytes
+    """the members' contents -> the file's"""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file and the sha256 of its uncompressed content."""
+
+    name: str
+    sha256: str
+    forms: tuple[Form, ...] = ()
+    namesakes: tuple[str, ...] = ()
+    """sha256 of other data sets' files of the same name"""
+
+
+def places(file: DataFile, folder: Path) -> Iterator[Path]:
+    """Where in a folder a file may lie, archives apart."""
+    yield folder / file.name
+    yield folder / f"{file.name}.gz"
+    for form in file.forms:
+        if len(form.members) == 1:
+            yield folder / form.members[0]
+
+
+def is_archive(path: Path) -> bool:
+    return path.suffix == ".tgz" or ".tar" in path.suffixes[-2:]
+
+
+def read(file: DataFile, path: Path) -> bytes:
+    """A file's content, uncompressed and checked, from one of its `places` or from an archive."""
+    if is_archive(path):
+        with path.open("rb") as stream:
+            return next(content for _, content in unpack(stream, str(path), {file: file.forms}))
+    form = next((form for form in file.forms if len(form.members) == 1 and path.match(form.members[0])), Form(()))
+    content = _make(form, [_plain(path)], str(path))
+    check(file, content, str(path))
+    return content
+
+
+def is_namesake(file: DataFile, path: Path) -> bool:
+    """Whether the file at `path` is known to be another data set's."""
+    try:
+        return bool(file.namesakes) and hashlib.sha256(_plain(path)).hexdigest() in file.namesakes
+    except DataError:
+        return False
+
+
+def unpack(
+    stream: IO[bytes], where: str, forms: Mapping[DataFile, tuple[Form, ...]], progress: Progress | None = None
+) -> Iterator[tuple[DataFile, bytes]]:
+    """Files and their checked contents from a tar archive, in one pass. No member is written to disk."""
+    waiting = dict(forms)
+    held: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=stream) as archive:
+            for entry in archive:
+                name = posixpath.normpath(entry.name)
+                needed = {part for some in waiting.values() for form in some for part in form.members}
+                member = archive.extractfile(entry) if name in needed and entry.isfile() else None
+                if member is None:
+                    continue
+                held = {part: content for part, content in held.items() if part in needed}
+                held[name] = drain(member, posixpath.basename(name), entry.size, progress)
+                for file, some in list(waiting.items()):
+                    if form := next((form for form in some if held.keys() >= set(form.members)), None):
+                        origin = f"{form.members[0]} in {where}"
+                        content = _make(form, [held[part] for part in form.members], origin)
+                        check(file, content, origin)
+                        del waiting[file]
+                        yield file, content
+                if not waiting:
+                    return
+    except _DAMAGED as error:
+        raise DataError(f"{where} is damaged ({error}): replace or remove it") from None
+    raise DataError(f"{where} has no {', '.join(file.name for file in waiting)}")
+
+
+def drain(stream: IO[bytes], what: str, total: int | None, progress: Progress | None) -> bytes:
+    """All that a stream gives."""
+    parts, size = [], 0
+    while part := stream.read(_CHUNK):
+        parts.append(part)
+        size += len(part)
+        if progress:
+            progress(what, size, total)
+    return b"".join(parts)
+
+
+def gunzip(content: bytes, where: str) -> bytes:
+    try:
+        return gzip.decompress(content)
+    except _DAMAGED as error:
+        raise DataError(f"{where} is damaged ({error}): remove it, then `selfreminder data get` again") from None
+
+
+def check(file: DataFile, content: bytes, where: str) -> None:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != file.sha256:
+        raise DataError(
+            f"{where} has the wrong checksum: sha256 {digest[:16]}…, it should be {file.sha256[:16]}…; "
+            "remove it, then `selfreminder data get` again"
+        )
+
+
+def _plain(path: Path) -> bytes:
+    content = path.read_bytes()
+    return gunzip(content, str(path)) if path.suffix == ".gz" else content
+
+
+def _make(form: Form, parts: list[bytes], where: str) -> bytes:
+    try:
+        return form.make(*parts)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None

@@ -1,0 +1,59 @@
+"""The tasks of an experiment: which stream a benchmark is, and of which data."""
+
+import os
+from collections.abc import Callable
+
+from selfreminder import data, stream
+from selfreminder.experiment.spec import Experiment
+from selfreminder.stream import Parts, Stream
+
+DataDir = str | os.PathLike[str] | None
+
+
+def make_stream(experiment: Experiment, data_dir: DataDir = None) -> Stream:
+    """The tasks of an experiment."""
+    return _STREAMS[experiment.benchmark](experiment, data_dir)
+
+
+def _parts(
+    experiment: Experiment, name: str, data_dir: DataDir, make: Callable[..., Parts] = stream.image_parts
+) -> tuple[int, Parts]:
+    images = data.load(name, data_dir)
+    made = make(images, seed=experiment.seed, count=experiment.images, validation=experiment.validation)
+    return images.classes, made
+
+
+def _permuted(experiment: Experiment, data_dir: DataDir) -> Stream:
+    classes, parts = _parts(experiment, experiment.data, data_dir, stream.flat_parts)
+    return stream.permuted(parts, tasks=experiment.tasks, seed=experiment.seed, classes=classes)
+
+
+def _nonlinear(experiment: Experiment, data_dir: DataDir) -> Stream:
+    classes, parts = _parts(experiment, experiment.data, data_dir, stream.flat_parts)
+    return stream.nonlinear(parts, tasks=experiment.tasks, seed=experiment.seed, classes=classes)
+
+
+def _recoloured(experiment: Experiment, data_dir: DataDir) -> Stream:
+    classes, parts = _parts(experiment, experiment.data, data_dir)
+    return stream.recoloured(parts, tasks=experiment.tasks, classes=classes)
+
+
+def _split(experiment: Experiment, data_dir: DataDir) -> Stream:
+    classes, parts = _parts(experiment, experiment.data, data_dir)
+    return stream.split(parts, tasks=experiment.tasks, seed=experiment.seed, classes=classes)
+
+
+def _mixture(experiment: Experiment, data_dir: DataDir) -> Stream:
+    sets = [(name, *_parts(experiment, name, data_dir)) for name in experiment.data_sets[: experiment.tasks]]
+    return stream.mixture(sets, seed=experiment.seed)
+
+
+_STREAMS: dict[str, Callable[[Experiment, DataDir], Stream]] = {
+    "permuted-mnist": _permuted,
+    "nonlinear-mnist": _nonlinear,
+    "color-cifar10": _recoloured,
+    "split-cifar100": _split,
+    "split-cifar10": _split,
+    "split-mnist": _split,
+    "mixture": _mixture,
+}

@@ -1,0 +1,43 @@
+"""iCaRL's penalty: a few samples of each task, each class's probability held where the previous model had it.
+
+min  mean L(f(x), y)  +  λ Σ_{t<T} mean_j Σ_k CE(σ(z_jk^(T−1)), σ(z_jk))
+
+The targets are the previous model's: all are recorded again at every task's end. The sum over tasks is ours,
+so that λ compares with the other methods'; `literal` takes the paper's mean over all items instead.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from selfreminder.losses import binary_match
+from selfreminder.memory import Memory, MemoryBatch
+from selfreminder.methods.base import MemoryMethod
+from selfreminder.stream import Task
+
+
+@dataclass(kw_only=True)
+class Icarl(MemoryMethod):
+    literal: bool = False
+    """the mean over all items, without the sum over tasks"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.literal:
+            self.reminder.over_tasks = "mean"
+
+    def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
+        return binary_match(logits, kept.logits, kept.mask)
+
+    def after_task(self, model: nn.Module, task: Task) -> None:
+        super().after_task(model, task)
+        self.reminder.memory = self._recorded_again(model, self.reminder.memory)
+
+    def _recorded_again(self, model: nn.Module, memory: Memory) -> Memory:
+        parts = []
+        for task in memory.counts:
+            old = memory.take(memory.tasks == task)
+            logits = self.reminder.record(model, old.draw(len(old)).inputs, task)
+            parts.append(nn.functional.pad(logits, (0, memory.logits.shape[1] - logits.shape[1])))
+        return replace(memory, logits=torch.cat(parts))

@@ -1,0 +1,52 @@
+import pytest
+import torch
+from torch import nn
+
+from selfreminder.errors import SelfReminderError
+from selfreminder.models import PADDING, AlexNet, Heads, Mlp, Vgg, build_model
+
+
+def count(module: nn.Module, *, biases: bool) -> int:
+    norms = {p for m in module.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) for p in m.parameters()}
+    return sum(p.numel() for p in module.parameters() if (biases or p.ndim > 1) and p not in norms)
+
+
+def test_the_papers_parameter_counts() -> None:
+    assert count(Mlp(), biases=False) == 3_958_784
+    assert count(Vgg(), biases=False) == 24_776_064
+    alexnet = AlexNet()
+    assert count(alexnet.body, biases=True) == 6_503_872
+    assert count(alexnet, biases=True) == 6_708_772
+
+
+@pytest.mark.parametrize("name", ["cifar10-vgg", "cifar100-alexnet"])
+def test_width_and_shapes(name: str) -> None:
+    model = build_model(name, width=1 / 16, seed=0, heads=(10, 7))
+    x = torch.rand(4, 3, 32, 32)
+    assert model(x).shape == model(x, 0).shape == (4, 10)
+    assert model(x, 1).shape == (4, 7)
+    with pytest.raises(SelfReminderError, match="leaves no unit"):
+        build_model(name, width=1e-4, seed=0)
+
+
+def test_weights_depend_on_the_seed_alone() -> None:
+    torch.manual_seed(0)
+    a, b, c = (build_model("mnist-mlp", width=0.1, seed=seed) for seed in (0, 0, 1))
+    assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(0)).item()
+    for x, y, z in zip(a.parameters(), b.parameters(), c.parameters()):
+        assert torch.equal(x, y)
+        assert not torch.equal(x, z)
+
+
+def test_each_item_at_its_own_head() -> None:
+    heads = Heads(5, (3, 2, 4))
+    features, of_item = torch.randn(6, 5), torch.tensor([0, 1, 1, 0, 0, 1])
+    logits = heads(features, of_item, among=(0, 1))
+    for row, head in enumerate(of_item.tolist()):
+        width = heads.sizes[head]
+        torch.testing.assert_close(logits[row, :width], heads(features[row : row + 1], head)[0])
+        assert (logits[row, width:] == PADDING).all()
+    logits[:, :2].sum().backward()
+    assert heads.layers[2].weight.grad is None
+    expected = features[of_item == 0].sum(0)
+    torch.testing.assert_close(heads.layers[0].weight.grad[0], expected)
