@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from selfreminder import selection
+from selfreminder import methods, selection
 from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.benchmarks import BENCHMARKS, SCALES
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed, Progress
 from selfreminder.experiment.records import RECORDS, TIMINGS, read
 from selfreminder.experiment.run import run
-from selfreminder.experiment.spec import SELECTIONS, Experiment, tuned
+from selfreminder.experiment.spec import SELECTIONS, Experiment, is_tuned, tuned
 from selfreminder.experiment.state import STATE
 from selfreminder.memory_file import open_memory
 from selfreminder.train import StoppedError
@@ -225,9 +226,20 @@ def test_selections_are_named_where_they_are() -> None:
     assert SELECTIONS.keys() == selection.SELECTIONS.keys()
 
 
-@pytest.mark.parametrize("scale", ["demo", "small", "medium", "paper"])
-def test_every_scale_has_its_settings(scale: str) -> None:
-    for method in ("fsr-logit", "fsr-distill", "fsr-logitlab"):
-        assert tuned("permuted-mnist", scale, method)["strength"] > 0
-    assert tuned("permuted-mnist", scale, "sgd")["lr"] > 0
-    assert len(Comparison(benchmark="permuted-mnist", scale=scale).experiments) >= 12
+def test_every_method_has_a_strength_and_it_is_known_who_chose_it() -> None:
+    with_strength = [name for name in methods.names() if "strength" in methods.method_class(name).__dataclass_fields__]
+    for name, of_benchmark in BENCHMARKS.items():
+        for scale in of_benchmark.scales:
+            assert all(tuned(name, scale, method)["strength"] > 0 for method in with_strength)
+    for method in ("sgd", "fsr-logit", "fsr-distill", "fsr-logitlab"):
+        assert is_tuned("permuted-mnist", "small", method)
+    assert not is_tuned("mixture", "small", "fsr-logit")
+    assert Comparison(benchmark="mixture", scale="demo", methods=("sgd", "hat")).untuned == ["hat"]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_scale_is_an_experiment(name: str, scale: str) -> None:
+    comparison = Comparison(benchmark=name, scale=scale)
+    assert len(comparison.experiments) >= len(BENCHMARKS[name].scales[scale].methods)
+    assert all(experiment.key.startswith(experiment.method) for experiment in comparison.experiments)

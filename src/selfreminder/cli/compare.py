@@ -141,6 +141,7 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
         "memory": str(experiment.size),
         "folder": str(folder),
         "figures": [str(path) for path in figures],
+        "untuned": comparison.untuned,
         "results": [result.as_dict() for result in found],
     }
     text = json_format.dumps(summary, indent=1)
@@ -158,6 +159,8 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
         columns.remove("ρ")
         rows = [row[:4] + row[5:] for row in rows]
     print_table(columns, rows)
+    if comparison.untuned:
+        print(f"Not tuned for this benchmark at this scale, defaults were used: {', '.join(comparison.untuned)}")
     print(f"Figures: {', '.join(map(str, figures))}")
 
 

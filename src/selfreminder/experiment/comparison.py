@@ -11,7 +11,7 @@ from selfreminder.atomic import write_text
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import SCALES, Scale, benchmark
 from selfreminder.experiment.records import RECORDS
-from selfreminder.experiment.spec import Experiment, tuned
+from selfreminder.experiment.spec import Experiment, is_tuned, tuned
 from selfreminder.sizes import Size
 
 _FILE = "comparison.json"
@@ -89,6 +89,12 @@ class Comparison:
             device=self.device,
             **settings,
         )
+
+    @property
+    def untuned(self) -> list[str]:
+        """Methods whose strength or step size nobody chose for this benchmark at this scale."""
+        names = dict.fromkeys(experiment.method for experiment in self.experiments)
+        return [name for name in names if not is_tuned(self.benchmark, self.scale, name)]
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -117,6 +117,17 @@ def _tuned_table() -> dict[str, Any]:
 
 
 def tuned(benchmark_name: str, scale: str, method: str) -> dict[str, Any]:
-    """The strength and step size of a method at a scale, from the committed table."""
-    entry = _tuned_table().get(benchmark_name, {}).get(scale, {}).get(method, {})
-    return {key: value for key, value in entry.items() if key in ("strength", "lr")}
+    """The strength and step size of a method at a scale, from the committed table, or its defaults."""
+    return {key: value for key, value in _entry(benchmark_name, scale, method).items() if key in ("strength", "lr")}
+
+
+def is_tuned(benchmark_name: str, scale: str, method: str) -> bool:
+    """Whether those were chosen for this benchmark at this scale; a method with nothing to choose is."""
+    entry = _entry(benchmark_name, scale, method)
+    return not entry or "validation" in entry or "by" in entry
+
+
+def _entry(benchmark_name: str, scale: str, method: str) -> dict[str, Any]:
+    table = _tuned_table()
+    default = table["default"].get(method, {})
+    return table.get(benchmark_name, {}).get(scale, {}).get(method, default)
