@@ -25,7 +25,7 @@ STRENGTHS = {
     "fsr-distill": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
     "icarl": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     "lwf": (0.03, 0.1, 0.3, 1.0, 3.0),
-    "ewc": (1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0),
+    "ewc": (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0),
     "generative-replay": (0.3, 1.0, 3.0),
     "hat": (0.1, 0.3, 0.75, 1.5, 2.5),
 }
@@ -49,7 +49,8 @@ def validation_average(experiments: list[Experiment], folder: Path, newest: bool
     values = []
     for experiment in experiments:
         records = read(folder / experiment.key)
-        assert records is not None
+        if records is None or not records.done:  # it failed or does not apply: never the best
+            return float("-inf")
         matrix = records.validation
         values.append(fmean(row[-1] for row in matrix) if newest else fmean(matrix[-1]))
     return round(fmean(values), 4)

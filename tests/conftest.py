@@ -31,7 +31,7 @@ def digits() -> Stream:
 
 @pytest.fixture(scope="session")
 def headed_digits() -> Stream:
-    """Three tasks of permuted embedded digits, a head each."""
+    """Three tasks of permuted embedded digits, a head each, one of them wider than the others."""
     parts = flat_parts(data.load("embedded-mnist"), seed=0, count=600)
     plain = permuted(parts, tasks=3, seed=0)
-    return Stream((10, 10, 10), lambda index: replace(plain[index], head=index))
+    return Stream((10, 12, 10), lambda index: replace(plain[index], head=index))

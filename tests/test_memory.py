@@ -113,6 +113,18 @@ def test_budget(sizes: list[int], budget: int) -> None:
         assert of_classes.max() - of_classes.min() <= 1
 
 
+def test_rows_taken_in_any_order_stay_ordered_by_task() -> None:
+    memory = make([4, 4]).take(torch.tensor([6, 0, 5, 1]))
+    assert memory.counts == {0: 2, 1: 2}
+    assert memory.ids.tolist() == [0, 1, 6, 5]
+    assert len(memory.draw(4).weight) == 4
+
+
+def test_all_columns_are_on_the_device_of_the_logits() -> None:
+    memory = Memory.of({"x": torch.zeros(2, 3)}, torch.zeros(2, 4, device="meta"), task=0, labels=torch.zeros(2))
+    assert {column.device.type for column in memory.columns.values()} == {"meta"}
+
+
 def test_bad_input() -> None:
     memory = make([2])
     with pytest.raises(SelfReminderError, match=r"inputs \['x'\], the other \['y'\]"):

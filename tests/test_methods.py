@@ -158,7 +158,7 @@ def test_whose_logits_are_remembered(name: str, stream: Stream) -> None:
     assert both.counts == {0: 30, 1: 30}
     now = method.predict(model.eval(), items, head).detach()
     assert not torch.equal(own, now)
-    assert torch.equal(both.take(both.tasks == 0).logits, now if name == "icarl" else own)
+    assert torch.equal(both.take(both.tasks == 0).logits[:, :10], now if name == "icarl" else own)
 
 
 @every_method

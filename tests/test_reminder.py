@@ -75,19 +75,77 @@ def test_one_pass_gives_what_two_do(digits: Stream) -> None:
 
 
 def test_old_items_leave_statistics_modes_and_random_numbers_alone(digits: Stream) -> None:
-    model = noisy_model()
+    model, x = nn.Sequential(noisy_model(), nn.BatchNorm1d(10)), digits[1].train.x[:8]
     reminder = Reminder()
     reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=3)
     model[1].eval()  # a frozen batch norm stays frozen
     before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
     state = torch.get_rng_state()
     reminder.penalty(model)
-    model_output, _ = reminder.forward(model, digits[1].train.x[:8])
-    assert [module.training for module in model.modules()] == modes
-    torch.set_rng_state(state)
-    assert torch.equal(model_output, model(digits[1].train.x[:8]))  # dropout drew the same for the new items
+    assert torch.equal(torch.get_rng_state(), state)
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
+    plain = copy.deepcopy(model)
+    with_reminder, _ = reminder.forward(model, x)
+    assert [module.training for module in model.modules()] == modes
+    torch.set_rng_state(state)
+    assert torch.equal(with_reminder, plain(x))  # dropout drew the same for the new items
+    for ours, theirs in zip(model.buffers(), plain.buffers()):
+        assert torch.equal(ours, theirs)  # and the statistics are of the new items alone
+
+
+class FunctionalDropout(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return F.dropout(super().forward(input), 0.5, self.training)
+
+
+def test_one_pass_does_not_put_old_items_through_dropout(digits: Stream) -> None:
+    model, reminder = FunctionalDropout(784, 10), Reminder()
+    reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=3)
+    assert reminder.forward(model, digits[1].train.x[:8])[1].item() == 0.0
+
+
+def test_a_transform_may_work_in_place() -> None:
+    model, x = nn.Linear(4, 3), torch.randn(30, 4)
+    given = x.clone()
+    reminder = Reminder(transform=lambda x: x.sub_(1.0))
+    reminder.remember(model, x, per_task=6)
+    assert torch.equal(x, given)
+    for _ in range(3):
+        assert reminder.penalty(model).item() == 0.0
+
+
+def test_remembering_in_inference_mode(digits: Stream) -> None:
+    model, reminder = digits_model(), Reminder()
+    with torch.inference_mode():
+        reminder.remember(model, digits[0].train.x + 0, digits[0].train.y, per_class=3)
+    reminder.penalty(digits_model(1)).backward()
+
+
+def test_layers_frozen_and_unfrozen_after_attaching(digits: Stream) -> None:
+    old, model = digits_model(0), digits_model(1)
+    reminder = Reminder()
+    reminder.remember(old, digits[0].train.x, digits[0].train.y, per_class=3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    first, *_, last = model.parameters()
+    first.requires_grad_(False)
+    reminder.attach(model, optimizer)
+    first.requires_grad_(True)
+    last.requires_grad_(False)
+    before = first.detach().clone(), last.detach().clone()
+    optimizer.step()
+    assert not torch.equal(first, before[0])
+    assert torch.equal(last, before[1])
+
+
+def test_outputs_that_grew() -> None:
+    torch.manual_seed(0)
+    narrow, wide, x = nn.Linear(4, 3), nn.Linear(4, 5), torch.randn(40, 4)
+    reminder = Reminder()
+    reminder.remember(narrow, x, per_task=8)
+    reminder.remember(wide, x, per_task=8)
+    assert [row.drift == 0 for row in reminder.report(wide).tasks] == [False, True]
+    assert reminder.penalty(wide).item() > 0
 
 
 def test_no_forward_while_there_is_nothing_to_remember() -> None:
@@ -243,6 +301,15 @@ def test_task_can_be_joined(digits: Stream) -> None:
     reminder.remember(model, x, y, per_class=2)
     reminder.remember(model, x, y, per_class=2, task=0)
     assert reminder.memory.counts == {0: 40, 1: 20}
+
+
+def test_items_that_join_a_task_have_their_share_of_a_budget(digits: Stream) -> None:
+    model, reminder = digits_model(), Reminder()
+    for _ in range(2):
+        reminder.remember(model, digits[0].train.x, digits[0].train.y, task=0, budget=30 * 847)
+    assert len(reminder.memory) == 30
+    assert (reminder.memory.ids >= 30).sum() == 10
+    assert torch.bincount(reminder.memory.labels).tolist() == [3] * 10
 
 
 def test_save_and_load(digits: Stream, tmp_path: Path) -> None:

@@ -78,6 +78,21 @@ def test_stopped_after_any_step(tmp_path: Path, whole: bytes) -> None:
     assert not (tmp_path / STATE).exists()
 
 
+def test_hats_protocol_goes_through_the_state_file(tmp_path: Path) -> None:
+    """Best weights and lowered step size, stopped again and again."""
+    experiment = replace(SMALL, method="adam", tasks=2, epochs=9, plateau=True, lr=0.03, images=200)
+    run(experiment, tmp_path / "whole")
+    for _ in range(50):
+        count = iter(range(1000))
+        try:
+            run(experiment, tmp_path / "cut", stop=lambda count=count: next(count) == 4)
+        except StoppedError:
+            continue
+        break
+    whole, cut = ((tmp_path / name / RECORDS).read_bytes() for name in ("whole", "cut"))
+    assert cut == whole
+
+
 KILLED = """
 import sys, torch
 torch.set_num_threads(1)
@@ -173,6 +188,28 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, whole: bytes) -> No
     assert killed
     assert grid.all[0].deaths == 1
     assert (tmp_path / SMALL.key / RECORDS).read_bytes() == whole
+
+
+def test_a_worker_that_somebody_ends_is_replaced(tmp_path: Path, whole: bytes) -> None:
+    grid, told = Grid([SMALL], tmp_path, 1), False
+    for job in grid.run():
+        if job is not None and job.progress is not None and not told:
+            told = True
+            for pid in children():
+                os.kill(pid, signal.SIGTERM)
+    assert told
+    assert (tmp_path / SMALL.key / RECORDS).read_bytes() == whole
+
+
+def test_what_does_not_apply_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    grid = Grid([SMALL, replace(SMALL, method="hat")], tmp_path, 1)
+    for _ in grid.run():
+        if grid.failures:
+            break
+    ((job, failure),) = grid.failures
+    assert job.experiment == SMALL
+    assert "hat does not apply here" in failure.reason
+    assert not list(tmp_path.glob(f"*/{RECORDS}"))
 
 
 def children() -> list[int]:

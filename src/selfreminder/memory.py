@@ -1,6 +1,7 @@
 """Memory: a few old items with the logits that the model gave them. A value: ``memory = memory + remembered``."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -95,7 +96,7 @@ class Memory:
             return values.detach().to(logits.device, dtype)
 
         return cls(
-            inputs={name: codec.encode(resolved[name], x.detach()) for name, x in inputs.items()},
+            inputs={name: codec.encode(resolved[name], x.detach()).to(logits.device) for name, x in inputs.items()},
             codecs=resolved,
             logits=logits.detach().to(torch.float32),
             width=column(width, torch.int16),
@@ -193,9 +194,8 @@ class Memory:
             selection_names=names,
             next_id=self.next_id + other.next_id,
         )
-        order = torch.argsort(merged.tasks, stable=True)
-        in_order = bool((order[1:] > order[:-1]).all())
-        return merged if in_order else merged.take(order)
+        in_order = bool((merged.tasks[1:] >= merged.tasks[:-1]).all())
+        return merged if in_order else merged.take(torch.arange(len(merged), device=merged.tasks.device))
 
     def _merge_input(self, other: "Memory", name: str) -> tuple[Tensor, str]:
         ours, theirs = self.inputs[name], other.inputs[name]
@@ -211,9 +211,24 @@ class Memory:
         return torch.cat(decoded), "raw"
 
     def take(self, index: Tensor) -> "Memory":
-        """The items of these rows (indices or a mask), in this order."""
-        taken = {name: column[index] for name, column in self.columns.items()}
-        return Memory.from_columns(taken, self.facts)
+        """The items of these rows (indices or a mask), in this order within a task."""
+        rows = index.nonzero().flatten() if index.dtype == torch.bool else index
+        rows = rows[torch.argsort(self.tasks[rows], stable=True)]
+        return Memory.from_columns({name: column[rows] for name, column in self.columns.items()}, self.facts)
+
+    def interleave(self, task: int, older: int) -> "Memory":
+        """Let the items of a task that joined it later, all but its `older` first ones, rank among those.
+
+        The first of every class come first, older before newer, then the second of every class.
+        """
+        rows = (self.tasks == task).nonzero().flatten()
+        turns, seen = [], Counter[tuple[bool, int]]()
+        for place, label in enumerate(self.labels[rows].tolist()):
+            turns.append(seen[place >= older, label])
+            seen[place >= older, label] += 1
+        index = torch.arange(len(self), device=rows.device)
+        index[rows] = rows[torch.argsort(torch.tensor(turns), stable=True).to(rows.device)]
+        return self.take(index)
 
     def shrink(self, budget: int) -> "Memory":
         """At most `budget` bytes: every task gives up its last items until all tasks are even within one."""

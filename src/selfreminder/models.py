@@ -38,18 +38,18 @@ class Heads(nn.Module):
     def __init__(self, features: int, sizes: Sequence[int]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(features, size) for size in sizes)
-        self.widest = max(sizes)
 
     def forward(self, features: Tensor, head: int | Tensor | None = None, among: Sequence[int] = ()) -> Tensor:
-        """Logits at a head; or each item's at its own, out of the heads `among`, padded to the widest.
+        """Logits at a head; or each item's at its own, out of the heads `among`, padded to the widest of those.
 
         Heads that are not named take no part: they get no gradient, not even one of zeros.
         """
         if not isinstance(head, Tensor):
             return self.layers[head or 0](features)
-        logits = features.new_full((len(features), self.widest), PADDING)
+        widest = max(self.sizes[number] for number in among)
+        logits = features.new_full((len(features), widest), PADDING)
         for number in among:
-            missing = self.widest - self.sizes[number]
+            missing = widest - self.sizes[number]
             ours = nn.functional.pad(self.layers[number](features), (0, missing), value=PADDING)
             logits = torch.where((head == number)[:, None], ours, logits)
         return logits

@@ -119,8 +119,8 @@ class Reminder:
     ) -> tuple[Tensor, Tensor]:
         """(model(x), penalty) from one pass over both, which is faster than two.
 
-        A model with torch's batch norm or dropout in train mode gets two passes, because old items are to
-        see those in eval mode; so does one that needs `logits_of`.
+        A model with batch norm or dropout in train mode, or a layer of yours that looks at `self.training`, gets
+        two passes, because old items are to see those in eval mode; so does one that needs `logits_of`.
         """
         two_passes = self.mode == "eval" and any(map(_depends_on_mode, model.modules()))
         if not len(self.memory) or two_passes or self.logits_of is not _call or "x" not in self.memory.inputs:
@@ -136,7 +136,6 @@ class Reminder:
         Once per step, whatever gradients were accumulated, after your own clipping; scaled as yours are under
         a GradScaler. `remove()` of the handle ends it. A closure is refused: it would overwrite the gradient.
         """
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
 
         def add_gradient(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]) -> None:
             if kwargs.get("closure") is not None or any(callable(argument) for argument in args[1:]):
@@ -146,6 +145,7 @@ class Reminder:
                 )
             if not len(self.memory):
                 return
+            parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
             with torch.enable_grad():
                 penalty = self.penalty(model)
                 # With a fused optimiser the GradScaler leaves the gradients scaled until the step itself.
@@ -160,6 +160,7 @@ class Reminder:
 
     # When it has been learned -------------------------------------------------------------------------
 
+    @torch.inference_mode(False)  # what is kept takes part in a backward pass later
     @torch.no_grad()
     def remember(
         self,
@@ -219,7 +220,10 @@ class Reminder:
         else:
             most = min(n, max(1, size.budget_bytes // remembered(ranked[:1]).item_nbytes))
             index = choose(ranked, strata, total=most)
-            self.memory = (memory + remembered(index)).shrink(size.budget_bytes)
+            merged = memory + remembered(index)
+            if task in memory.counts:
+                merged = merged.interleave(task, memory.counts[task])
+            self.memory = merged.shrink(size.budget_bytes)
 
     @torch.no_grad()
     def record(self, model: nn.Module, inputs: Inputs, task: int) -> Tensor:
@@ -254,8 +258,9 @@ class Reminder:
         kept = memory.to(_device(model)).draw(len(memory))
         now = self.record(model, kept.inputs, task)
         width = int(memory.width.max())
-        self._check_fit(now, kept, width)
-        now = F.pad(now, (0, kept.logits.shape[1] - width))
+        if now.shape[1] != kept.logits.shape[1]:  # heads of other tasks are wider, or outputs have grown since
+            self._check_fit(now, kept, width)
+            now = F.pad(now, (0, kept.logits.shape[1] - width))
         mask = torch.ones_like(now, dtype=torch.bool) if kept.mask is None else kept.mask
         before, after = (z.masked_fill(~mask, float("-inf")).argmax(1) for z in (kept.logits, now))
         labelled = kept.labels >= 0
@@ -290,6 +295,8 @@ class Reminder:
         return self.memory.draw(self.batch_size, generator)
 
     def _transformed(self, inputs: dict[str, Tensor]) -> Any:
+        if self.transform is not None:  # it may work in place, and the memory must stay as it is
+            inputs = {name: x.clone() for name, x in inputs.items()}
         plain = inputs["x"] if inputs.keys() == {"x"} else inputs
         return plain if self.transform is None else self.transform(plain)
 
@@ -370,10 +377,13 @@ _MODE_DEPENDENT = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd
 
 
 def _depends_on_mode(module: nn.Module) -> bool:
+    if not module.training:
+        return False
     # Attention and recurrent layers carry a dropout of their own, as a number.
-    return module.training and (
-        isinstance(module, _MODE_DEPENDENT) or isinstance(getattr(module, "dropout", None), float)
-    )
+    if isinstance(module, _MODE_DEPENDENT) or isinstance(getattr(module, "dropout", None), float):
+        return True
+    code = getattr(type(module).forward, "__code__", None)
+    return not type(module).__module__.startswith("torch.nn") and (code is None or "training" in code.co_names)
 
 
 @contextmanager

@@ -136,12 +136,12 @@ def flat_parts(images: Images, *, seed: int, count: int | None = None, validatio
 
 
 def split_stratified(labels: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Indices of the rest and of a random `fraction` of every class."""
+    """Indices of the rest and of a random `fraction` of every class, one item at least where there are two."""
     ranked = random(labels, generator)
     rest, held = [], []
     for label in torch.unique(labels):
         members = ranked[labels[ranked] == label]
-        cut = round(len(members) * fraction)
+        cut = max(1, round(len(members) * fraction)) if len(members) > 1 else 0
         held.append(members[:cut])
         rest.append(members[cut:])
     return torch.cat(rest), torch.cat(held)

@@ -22,7 +22,8 @@ def canonical_json(value: Any) -> str:
 
 def write(path: Path, tensors: dict[str, Tensor], key: str, about: Any) -> None:
     """Write tensors, and `about` under the metadata's only key: the format keeps several in no fixed order."""
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # Cloned, because the format refuses tensors that share storage, as tied weights do.
+    on_cpu = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:
             save_file(on_cpu, temporary, metadata={key: canonical_json(about)})

@@ -67,8 +67,8 @@ class TrainState:
     optimizer: dict[str, Tensor] = field(default_factory=dict)
     losses: Tensor | None = None
     """of this epoch's steps so far"""
-    lr: float | None = None
-    """the step size where a plateau has lowered it"""
+    lowered: float = 1.0
+    """the factor by which plateaus have lowered the step size"""
     best: dict[str, Tensor] = field(default_factory=dict)
     """the weights with the lowest validation loss"""
     best_loss: float = math.inf
@@ -123,12 +123,13 @@ def train(
     optimizer = how.make_optimizer(method.parameter_groups(model))
     if state.optimizer:
         load_optimizer(optimizer, state.optimizer)
-    _set_lr(optimizer, state.lr)
+    _lower(optimizer, state.lowered)
+    saving = _Deadline(watcher.save_every)
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         for epoch in range(state.epoch, how.epochs):
             started = time.monotonic()
-            mean_loss = _epoch(model, optimizer, data, task, method, how, state, watcher)
+            mean_loss = _epoch(model, optimizer, data, task, method, how, state, watcher, saving)
             state = replace(state, epoch=epoch + 1, step=0, losses=None)
             watcher.epoch(epoch, mean_loss, time.monotonic() - started)
             if how.plateau and not _go_on(model, optimizer, task, method, how, state):
@@ -155,16 +156,25 @@ def _go_on(
     state.since_best += 1
     if state.since_best < _PATIENCE:
         return True
-    lr = optimizer.param_groups[0]["lr"] / _LOWER_BY
-    state.lr, state.since_best = lr, 0
-    _set_lr(optimizer, lr)
-    return lr >= _LEAST_LR
+    state.lowered, state.since_best = state.lowered / _LOWER_BY, 0
+    _lower(optimizer, state.lowered)
+    return optimizer.param_groups[0]["lr"] >= _LEAST_LR
 
 
-def _set_lr(optimizer: torch.optim.Optimizer, lr: float | None) -> None:
-    if lr is not None:
-        for group in optimizer.param_groups:
-            group["lr"] = lr
+def _lower(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+
+
+class _Deadline:
+    """When to save again. It outlives an epoch: many epochs may be shorter than the time between two saves."""
+
+    def __init__(self, every: float) -> None:
+        self.every = every
+        self.start()
+
+    def start(self) -> None:
+        self.due = time.monotonic() + self.every
 
 
 @torch.no_grad()
@@ -196,6 +206,7 @@ def _epoch(
     how: Training,
     state: TrainState,
     watcher: Watcher,
+    saving: _Deadline,
 ) -> float:
     """The rest of the epoch that `state` is in; gives the whole epoch's mean loss."""
     device, epoch, size = data.x.device, state.epoch, how.batch_size
@@ -208,7 +219,6 @@ def _epoch(
     losses = torch.zeros(steps, device=device)
     if state.losses is not None:
         losses[: state.step] = state.losses.to(device)
-    due = time.monotonic() + watcher.save_every
     for step in range(state.step, steps):
         index = order[step * size : (step + 1) * size]
         batch = _batch(data, index, task)
@@ -225,13 +235,14 @@ def _epoch(
         method.after_step(model, where)
         losses[step] = loss.detach()
         done = step + 1
-        stop, now = watcher.stop(), time.monotonic()
-        if done % _CHECK_EVERY == 0 or done == steps or stop or now >= due:
+        stop = watcher.stop()
+        save = stop or time.monotonic() >= saving.due
+        if save or done % _CHECK_EVERY == 0 or done == steps:
             _check_finite(losses[:done], task, epoch)
             watcher.tick(epoch, done / steps)
-            if stop or now >= due:
+            if save:
                 watcher.save(_state(model, optimizer, replace(state, step=done, losses=losses[:done])))
-                due = time.monotonic() + watcher.save_every
+                saving.start()
             if stop:
                 raise StoppedError
     return losses.mean(dtype=torch.float64).item()

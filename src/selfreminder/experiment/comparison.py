@@ -69,7 +69,8 @@ class Comparison:
     def _experiment(self, method: str, seed: int) -> Experiment:
         scale = self.defaults
         size = self.size or Size(per_class=scale.per_class)
-        settings: dict[str, Any] = {"lr": scale.lr} | tuned(self.benchmark, self.scale, method)
+        settings: dict[str, Any] = {"lr": None if method == "adam" else scale.lr}
+        settings |= tuned(self.benchmark, self.scale, method)
         return Experiment(
             benchmark=self.benchmark,
             method=method,
@@ -84,7 +85,7 @@ class Comparison:
             budget=None if size.budget is None else str(size.budget),
             select=self.select,
             batch_size=scale.batch_size,
-            optimizer=scale.optimizer,
+            optimizer=None if method == "adam" else scale.optimizer,
             plateau=scale.plateau,
             device=self.device,
             **settings,

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -104,14 +105,16 @@ class Grid:
         workers: list[_Worker] = []
         with _signals_noted() as signals:
             try:
-                workers = [_Worker(self.data_dir) for _ in range(self.workers if waiting else 0)]
+                # One of each method: whether they can be run is known before any is trained.
+                first = list({job.experiment.method: job.experiment for job in waiting}.values())
+                workers = [_Worker(self.data_dir, first) for _ in range(self.workers if waiting else 0)]
                 stopping = False
                 while workers:
                     for worker in workers:
                         if worker.job is None and worker.alive:
                             worker.take(None if stopping or not waiting else waiting.popleft())
                     for worker in _ready(workers):
-                        yield from worker.news(waiting)
+                        yield from worker.news(waiting, stopping)
                     yield None
                     if signals and not stopping:
                         stopping = True
@@ -119,11 +122,10 @@ class Grid:
                             worker.stop()
                     elif len(signals) > 1:
                         raise KeyboardInterrupt
-                    dead = [worker for worker in workers if not worker.alive]
+                    crashed = sum(worker.crashed for worker in workers)
                     workers = [worker for worker in workers if worker.alive]
-                    crashed = any(worker.crashed for worker in dead)
-                    if crashed and waiting and not stopping:
-                        workers.append(_Worker(self.data_dir))
+                    if not stopping:
+                        workers += [_Worker(self.data_dir) for _ in range(min(crashed, len(waiting)))]
                 if stopping:
                     raise KeyboardInterrupt
             finally:
@@ -132,11 +134,18 @@ class Grid:
 
 
 class _Worker:
-    def __init__(self, data_dir: str | None) -> None:
+    def __init__(self, data_dir: str | None, first: list[Experiment] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_start, args=(theirs, data_dir), daemon=True)
-        self.process.start()
+        arguments = (theirs, data_dir, first or [])
+        self.process: SpawnProcess = context.Process(target=_start, args=arguments, daemon=True)
+        # A Ctrl-C while the child starts is for the parent alone; the child takes the mask over.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.job: Job | None = None
         self.alive, self.crashed = True, False
@@ -151,39 +160,37 @@ class _Worker:
         else:
             self.job, job.started, job.first_fraction = job, time.monotonic(), None
 
-    def news(self, waiting: deque[Job]) -> Iterator[Job]:
+    def news(self, waiting: deque[Job], stopping: bool) -> Iterator[Job]:
         try:
             word = self.connection.recv()
         except (EOFError, OSError):
-            yield from self._died(waiting)
-            return
+            word = None
         job = self.job
-        if job is None:
-            return
         if isinstance(word, Progress):
-            job.progress = word
-            if job.first_fraction is None:
-                # Time before the first word (loading data) counts for nothing.
-                job.first_fraction, job.started = word.fraction, time.monotonic()
-        else:
-            job.answer, job.ended, self.job = word, time.monotonic(), None
-        yield job
-
-    def _died(self, waiting: deque[Job]) -> Iterator[Job]:
-        self.process.join()
-        self.alive, self.crashed = False, True
-        job, self.job = self.job, None
+            if job is not None:
+                job.progress = word
+                if job.first_fraction is None:
+                    # Time before the first word (loading data) counts for nothing.
+                    job.first_fraction, job.started = word.fraction, time.monotonic()
+                yield job
+            return
+        self.job = None
+        if word is None or isinstance(word, Stopped):  # gone, or told to go by somebody
+            self.process.join()
+            self.alive, self.crashed = False, True
         if job is None:
             return
-        job.deaths += 1
-        job.started = None
-        if self.process.exitcode in (-signal.SIGTERM, -signal.SIGINT):
+        if isinstance(word, Done | Failed):
+            job.answer, job.ended = word, time.monotonic()
+        elif stopping:
             job.answer = Stopped()
-        elif job.deaths >= _MOST_DEATHS:
-            reason = f"its process died {job.deaths} times (exit code {self.process.exitcode})"
-            job.answer = Failed(reason, users_mistake=False)
         else:
-            waiting.appendleft(job)
+            job.deaths, job.started = job.deaths + 1, None
+            if job.deaths < _MOST_DEATHS:
+                waiting.appendleft(job)
+            else:
+                reason = f"its process died {job.deaths} times (exit code {self.process.exitcode})"
+                job.answer = Failed(reason, users_mistake=False)
         yield job
 
     def stop(self) -> None:
@@ -195,10 +202,10 @@ class _Worker:
         self.process.join()
 
 
-def _start(connection: Connection, data_dir: str | None) -> None:
+def _start(connection: Connection, data_dir: str | None, first: list[Experiment]) -> None:
     from selfreminder.experiment.worker import work  # noqa: PLC0415 - torch is for the worker alone
 
-    work(connection, data_dir)
+    work(connection, data_dir, first)
 
 
 def _ready(workers: list[_Worker]) -> list[_Worker]:

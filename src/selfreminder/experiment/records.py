@@ -81,14 +81,12 @@ def read(folder: Path) -> Records | None:
         return None
     try:
         events = [json.loads(line) for line in lines]
-        head = events[0]
-        experiment = Experiment(**head["experiment"])
+        return Records(
+            experiment=Experiment(**events[0]["experiment"]),
+            versions=events[0]["versions"],
+            epochs=tuple(event for event in events if event["event"] == "epoch"),
+            tasks=tuple(event for event in events if event["event"] == "task"),
+            done=events[-1]["event"] == "done",
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise SelfReminderError(f"{path} is damaged: {error}") from None
-    return Records(
-        experiment=experiment,
-        versions=head["versions"],
-        epochs=tuple(event for event in events if event["event"] == "epoch"),
-        tasks=tuple(event for event in events if event["event"] == "task"),
-        done=events[-1]["event"] == "done",
-    )

@@ -49,6 +49,8 @@ def run(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
+        for stale in folder.glob(".*.part"):  # left by a kill in the middle of a write
+            stale.unlink()
         before = read(folder)
         if before is not None and before.experiment != experiment:
             raise SelfReminderError(f"{folder} holds another experiment: choose another folder")
@@ -62,6 +64,11 @@ def run(
         done = read(folder)
     assert done is not None
     return done
+
+
+def check(experiment: Experiment, data_dir: str | os.PathLike[str] | None = None) -> None:
+    """Raise what `run` would raise before its first step: a method that does not apply, a memory too large."""
+    _Run(experiment, Path(), data_dir, lambda progress: None, lambda: False, 0.0)
 
 
 class _Run:
@@ -79,6 +86,8 @@ class _Run:
     ) -> None:
         self.experiment, self.folder = experiment, folder
         self.watch, self.stop, self.save_every = watch, stop, save_every
+        if experiment.device.startswith("cuda") and not torch.cuda.is_available():
+            raise SelfReminderError(f"device {experiment.device}: torch finds no CUDA here; use --device cpu")
         settings = {
             "strength": experiment.strength,
             "size": experiment.size,
@@ -87,7 +96,8 @@ class _Run:
             "over_tasks": experiment.over_tasks,
             "seed": experiment.seed,
         }
-        self.method = methods.build(experiment.method, settings, experiment.options)
+        given = {name: value for name, value in settings.items() if value is not None}
+        self.method = methods.build(experiment.method, given, experiment.options)
         self.how = Training(
             epochs=experiment.epochs,
             batch_size=experiment.batch_size,

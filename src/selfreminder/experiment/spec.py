@@ -44,8 +44,8 @@ class Experiment:
     plateau: bool = False
     """HAT's protocol, see `selfreminder.train.Training`; epochs are then the most there can be"""
     weight_decay: float = 1e-4
-    strength: float = 1.0
-    """λ, of the methods that have one"""
+    strength: float | None = None
+    """λ, of the methods that have one; None: the method's default"""
     per_class: int | None = 50
     """items of each class that a task leaves in the memory"""
     per_task: int | None = None
@@ -76,12 +76,12 @@ class Experiment:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise SelfReminderError(f"{name} is {value}: it must be above 0")
-        if not (self.strength >= 0 and math.isfinite(self.strength)):
+        if self.strength is not None and not (self.strength >= 0 and math.isfinite(self.strength)):
             raise SelfReminderError(f"strength is {self.strength}: it must not be below 0")
         if self.select not in SELECTIONS:
             raise unknown("selection", self.select, SELECTIONS)
-        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", self.device):
-            raise SelfReminderError(f"device '{self.device}' is not cpu, cuda, cuda:N or mps")
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise SelfReminderError(f"device '{self.device}' is not cpu, cuda or cuda:N")
         if not 0 < self.validation < 1:
             raise SelfReminderError(f"validation is {self.validation}: it is a share between 0 and 1")
         _ = self.size
@@ -124,6 +124,8 @@ def tuned(benchmark_name: str, scale: str, method: str) -> dict[str, Any]:
 def is_tuned(benchmark_name: str, scale: str, method: str) -> bool:
     """Whether those were chosen for this benchmark at this scale; a method with nothing to choose is."""
     entry = _entry(benchmark_name, scale, method)
+    if not entry and method == "sgd":
+        return benchmark(benchmark_name).scales[scale].lr is not None
     return not entry or "validation" in entry or "by" in entry
 
 

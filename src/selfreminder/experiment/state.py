@@ -39,14 +39,12 @@ class RunState:
             "task": self.task,
             "epoch": self.train.epoch,
             "step": self.train.step,
-            "lr": self.train.lr,
+            "lowered": self.train.lowered,
             "best_loss": self.train.best_loss,
             "since_best": self.train.since_best,
             "records_length": self.records_length,
         }
-        # The format refuses tensors that share storage, as tied weights do.
-        apart = {name: tensor.clone() for name, tensor in tensors.items()}
-        tensor_file.write(folder / STATE, apart, _KEY, position)
+        tensor_file.write(folder / STATE, tensors, _KEY, position)
 
     @classmethod
     def load(cls, folder: Path) -> "RunState | None":
@@ -69,7 +67,7 @@ class RunState:
             model=groups["model"],
             optimizer=groups["optimizer"],
             losses=groups["losses"].get(""),
-            lr=position["lr"],
+            lowered=position["lowered"],
             best=groups["best"],
             best_loss=position["best_loss"],
             since_best=position["since_best"],

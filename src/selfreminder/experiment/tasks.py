@@ -4,15 +4,24 @@ import os
 from collections.abc import Callable
 
 from selfreminder import data, stream
+from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.spec import Experiment
 from selfreminder.stream import Parts, Stream
 
 DataDir = str | os.PathLike[str] | None
 
 
+_last: list[tuple[object, Stream]] = []
+"""methods follow each other with the same seed, and so the same stream"""
+
+
 def make_stream(experiment: Experiment, data_dir: DataDir = None) -> Stream:
     """The tasks of an experiment."""
-    return _STREAMS[experiment.benchmark](experiment, data_dir)
+    fields = ("benchmark", "data", "images", "tasks", "seed", "validation")
+    key = (data_dir, *(getattr(experiment, name) for name in fields))
+    if not _last or _last[0][0] != key:
+        _last[:] = [(key, _STREAMS[experiment.benchmark](experiment, data_dir))]
+    return _last[0][1]
 
 
 def _parts(
@@ -44,7 +53,10 @@ def _split(experiment: Experiment, data_dir: DataDir) -> Stream:
 
 
 def _mixture(experiment: Experiment, data_dir: DataDir) -> Stream:
-    sets = [(name, *_parts(experiment, name, data_dir)) for name in experiment.data_sets[: experiment.tasks]]
+    names = experiment.data_sets
+    if experiment.tasks > len(names):
+        raise SelfReminderError(f"{experiment.tasks} tasks were asked for, there are {len(names)} data sets")
+    sets = [(name, *_parts(experiment, name, data_dir)) for name in names[: experiment.tasks]]
     return stream.mixture(sets, seed=experiment.seed)
 
 

@@ -12,17 +12,22 @@ import torch
 
 from selfreminder.errors import SelfReminderError, TrainingDivergedError
 from selfreminder.experiment.progress import Done, Failed, Progress, Stopped
-from selfreminder.experiment.run import run
+from selfreminder.experiment.run import check, run
+from selfreminder.experiment.spec import Experiment
 from selfreminder.train import StoppedError
 
 _TELL_EVERY = 0.2
 
 
-def work(connection: Connection, data_dir: str | None) -> None:
-    """Take (experiment, folder) pairs from a connection until None comes, or the parent is gone."""
+def work(connection: Connection, data_dir: str | None, first: list[Experiment]) -> None:
+    """Take (experiment, folder) pairs from a connection until None comes, or the parent is gone.
+
+    Before it trains at all, it makes sure that the experiments `first` can be run.
+    """
     torch.set_num_threads(1)
     asked_to_stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     while (order := connection.recv()) is not None:
@@ -31,12 +36,14 @@ def work(connection: Connection, data_dir: str | None) -> None:
 
         def tell(progress: Progress) -> None:
             nonlocal last
-            if (now := time.monotonic()) - last > _TELL_EVERY:
+            if (now := time.monotonic()) - last > _TELL_EVERY or progress.fraction >= 1:
                 last = now
                 connection.send(progress)
 
         answer: Done | Stopped | Failed
         try:
+            while first:
+                check(first.pop(), data_dir)
             run(experiment, folder, data_dir=data_dir, watch=tell, stop=asked_to_stop.is_set)
             answer = Done()
         except StoppedError:

@@ -3,7 +3,7 @@
 min  mean L(f(x), y)  +  λ Σ_{t<T} mean_j Σ_k CE(σ(z_jk^(T−1)), σ(z_jk))
 
 The targets are the previous model's: all are recorded again at every task's end. The sum over tasks is ours,
-so that λ compares with the other methods'; `literal` takes the paper's mean over all items instead.
+so that λ compares with the other methods'; `literal` takes the paper's mean instead.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from selfreminder.stream import Task
 @dataclass(kw_only=True)
 class Icarl(MemoryMethod):
     literal: bool = False
-    """the mean over all items, without the sum over tasks"""
+    """the mean over tasks instead of the sum"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,6 +18,7 @@ from selfreminder.stream import Split, Task
 class Joint(Method):
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         self._stream, self._seen, self._kept = stream, 0, {}
+        self._validation: tuple[int, Split] | None = None
         self._initial = {name: value.clone() for name, value in model.state_dict().items()}
         return model
 
@@ -30,7 +31,10 @@ class Joint(Method):
         return _together([(old.train, old.head) for old in [*self._stream[: task.index], task]])
 
     def validation_set(self, task: Task) -> Split:
-        return _together([(old.validation, old.head) for old in [*self._stream[: task.index], task]])
+        if self._validation is None or self._validation[0] != task.index:
+            parts = [(old.validation, old.head) for old in [*self._stream[: task.index], task]]
+            self._validation = task.index, _together(parts)
+        return self._validation[1]
 
     def predict(self, model: nn.Module, x: Tensor, head: Tensor | int | None) -> Tensor:
         if isinstance(head, Tensor):

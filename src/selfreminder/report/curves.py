@@ -50,7 +50,7 @@ class MethodResult:
     negative_flips: Estimate | None
     """share of old tasks' test items that were right when learned and are wrong at the end"""
     bytes: float
-    strength: float
+    strength: float | None
     lr: float | None
 
     @property
