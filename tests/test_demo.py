@@ -45,7 +45,8 @@ def test_every_method_on_every_benchmark(benchmark: str, tmp_path: Path, capsys:
     average = {name: row["task_average"]["mean"] for name, row in results.items()}
     if "mnist" in benchmark:  # made-up images are for trying the command only
         assert average["joint"] > max(average.values()) - 0.03
-        assert min(average.values()) > 0.4
+        newest = {name: row["task_average"]["mean"] + (row["forgetting"]["mean"] or 0) for name, row in results.items()}
+        assert min(newest.values()) > (0.75 if benchmark == "split-mnist" else 0.5)  # all have learned something
     for name in DOES_NOT_APPLY[benchmark]:
         assert main(["compare", benchmark, *few, "--methods", name, "--out", str(tmp_path / name)]) == 2
         assert f"{name} does not apply here" in capsys.readouterr().err.splitlines()[-1]

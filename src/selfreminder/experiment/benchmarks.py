@@ -50,6 +50,11 @@ _IN_DEMO = ("sgd", "adam", "ewc", "fsr-logit")
 _GENERATED = "generated-10"
 
 
+def _binary(**scale: object) -> Scale:
+    """Five tasks of two classes, with few images each."""
+    return Scale(tasks=5, batch_size=64, **scale)  # pyright: ignore[reportArgumentType]
+
+
 def _hat(**scale: object) -> Scale:
     """A scale with HAT's protocol."""
     return Scale(batch_size=64, optimizer="sgd", lr=0.05, plateau=True, **scale)  # pyright: ignore[reportArgumentType]
@@ -137,10 +142,10 @@ BENCHMARKS = {
         methods=("sgd", "adam", "ewc", "hat", "fsr-logit", "fsr-logitlab"),
         upper_bound=True,
         scales={
-            "demo": Scale(data="embedded-mnist", images=None, tasks=5, epochs=5, width=0.25, seeds=3, per_class=10),
-            "small": Scale(data="mnist", images=10_000, tasks=5, epochs=5, width=0.25, seeds=3, per_class=50),
-            "medium": Scale(data="mnist", images=None, tasks=5, epochs=2, width=1.0, seeds=3, per_class=50),
-            "paper": Scale(data="mnist", images=None, tasks=5, epochs=20, width=1.0, seeds=5, per_class=50),
+            "demo": _binary(data="embedded-mnist", images=None, epochs=20, width=0.25, seeds=3, per_class=10),
+            "small": _binary(data="mnist", images=10_000, epochs=20, width=0.25, seeds=3, per_class=50),
+            "medium": _binary(data="mnist", images=None, epochs=4, width=1.0, seeds=3, per_class=50),
+            "paper": _binary(data="mnist", images=None, epochs=20, width=1.0, seeds=5, per_class=50),
         },
     ),
     "mixture": Benchmark(
