@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from selfreminder.cli.main import main
+from selfreminder.experiment.comparison import Comparison
 from selfreminder.memory import Memory
 from selfreminder.memory_file import save_memory
 
@@ -46,8 +48,10 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["compare", "permuted-mnist", "--sclae", "demo"], "Did you mean --scale"),
         (["compare", "permuted-mnist", "--scale", "smal"], "did you mean 'small'"),
         (["compare", "permuted-mnist", "--select", "randon"], "did you mean 'random'"),
-        (["compare", "permuted-mnist", "--seeds", "x"], 'unable to convert "x" into int'),
+        (["compare", "permuted-mnist", "--seeds", "x"], "'x' is no whole number"),
         (["compare", "permuted-mnist", "--seeds", "0"], "seeds is 0"),
+        (["compare", "permuted-mnist", "--per-class", "1.5"], "'1.5' is no whole number"),
+        (["compare", "permuted-mnist", "--methods", ""], "names no method"),
         (["compare", "permuted-mnist", "--tasks", "-1"], "tasks is -1"),
         (["compare", "permuted-mnist", "--jobs", "0"], "jobs is 0"),
         (["compare", "permuted-mnist", "--per-class", "0"], "at least one item"),
@@ -68,6 +72,7 @@ def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("size", "message"),
     [
+        (["--device", "cuda:77"], "torch finds no CUDA here"),
         (["--per-class", "600"], "600 per class is larger than the data: the largest class has 540 items"),
         (["--per-task", "5401"], "5401 items is larger than the data: 5400 items"),
         (["--budget", "800"], "holds 0 items of 847 bytes"),
@@ -104,7 +109,20 @@ def test_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(more) == 0
     capsys.readouterr()
     other = [*TINY, "--methods", "adam", "--per-class", "2", "--out", str(folder)]
-    assert "holds another experiment (its per_class differ)" in complaint(capsys, *other)
+    assert "holds another experiment, of other per_class" in complaint(capsys, *other)
+
+
+def test_two_comparisons_at_once_do_not_share_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    comparison = Comparison(benchmark="permuted-mnist")
+    with comparison.claimed(tmp_path / "x"):
+        assert "another process is at work in" in complaint(capsys, *TINY, "--out", str(tmp_path / "x"))
+
+
+def test_output_that_nobody_reads() -> None:
+    for redirection in (">&-", "| head -c 1 > /dev/null"):
+        line = f"{shlex.join(command('list'))} {redirection}"
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_folder_of_somebody_else(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

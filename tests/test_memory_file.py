@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,35 @@ def test_not_a_memory(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(1)}, tmp_path / "odd", metadata={"selfreminder": json.dumps([1])})
     with pytest.raises(MemoryFileError, match="edited"):
         open_memory(tmp_path / "odd")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"codecs": {}},
+        {"codecs": {"x": "zstd", "mask": "raw"}},
+        {"selection_names": ()},
+        {"logits": torch.zeros(40)},
+        {"logits": torch.zeros(39, 5)},
+        {"labels": torch.zeros(40)},
+        {"width": torch.full((40,), 99, dtype=torch.int16)},
+        {"tasks": torch.arange(40, 0, -1, dtype=torch.int32)},
+    ],
+)
+def test_a_file_whose_hash_is_right_but_whose_content_is_no_memory(
+    memory: Memory, path: Path, change: dict[str, object]
+) -> None:
+    save_memory(replace(memory, **change), path)
+    with pytest.raises(MemoryFileError, match="holds no whole memory"):
+        open_memory(path)
+
+
+def test_a_link_stays_a_link_and_a_protected_file_stays(memory: Memory, path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    save_memory(memory.take(torch.arange(3)), link)
+    assert link.is_symlink()
+    assert len(open_memory(path)) == 3
 
 
 def test_a_failed_write_leaves_the_old_file(path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

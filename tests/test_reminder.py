@@ -340,5 +340,30 @@ def test_bad_input(digits: Stream) -> None:
         reminder.forward(nn.Linear(784, 20), x)
     with pytest.raises(SelfReminderError, match=r"the model gives a tensor of shape \(10, 1, 784\)"):
         Reminder(batch_size=64).remember(nn.Unflatten(1, (1, 784)), x, y, per_class=1, task=0)
+    for inputs in ([1.0], x.numpy(), {}, {"a": x, "b": x[:3]}):
+        with pytest.raises(SelfReminderError, match="inputs are"):
+            reminder.remember(model, inputs, y, per_class=1)
+    for labels in (y.tolist(), F.one_hot(y)):
+        with pytest.raises(SelfReminderError, match="labels are a tensor of classes"):
+            reminder.remember(model, x, labels, per_class=1)
+    with pytest.raises(SelfReminderError, match="labels are classes from 0 on"):
+        reminder.remember(model, x, y + 2**40, per_class=1)
+    with pytest.raises(SelfReminderError, match="task is -1"):
+        reminder.remember(model, x, y, per_class=1, task=-1)
+    with pytest.raises(SelfReminderError, match="not finite"):
+        reminder.remember(model, x * float("nan"), y, per_class=1)
+    with pytest.raises(SelfReminderError, match="the model gives a tuple"):
+        Reminder(reminder.memory, logits_of=lambda model, x, task: (model(x),)).penalty(model)
     with pytest.raises(SelfReminderError, match="did you mean 'distill'"):
         Reminder(loss="distil")
+    for settings in ({"strength": float("nan")}, {"strength": -1}, {"batch_size": 0}, {"codec": "uint9"}):
+        with pytest.raises(SelfReminderError, match=next(iter(settings))):
+            Reminder(**settings)
+    with pytest.raises(SelfReminderError, match=r"Reminder\.load"):
+        Reminder("memory.safetensors")
+
+
+def test_it_says_what_it_is(digits: Stream) -> None:
+    reminder = Reminder()
+    reminder.remember(digits_model(), digits[0].train.x, digits[0].train.y, per_class=1)
+    assert repr(reminder) == "Reminder(Memory(10 items of 1 tasks, 8.47 kB), strength=1)"

@@ -12,9 +12,12 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    from selfreminder.cli.main import main as command_line  # noqa: PLC0415 - needs the extra `cli`
+    try:
+        from selfreminder.cli.main import main as command_line  # noqa: PLC0415 - needs the extra `cli`
 
-    return command_line()
+        return command_line()
+    except KeyboardInterrupt:  # while it was starting
+        return 130
 
 
 if __name__ == "__main__":

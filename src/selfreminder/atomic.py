@@ -1,8 +1,9 @@
 """Files that are written whole or not at all."""
 
+import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -12,7 +13,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     When the block fails, `path` is as it was and the temporary file is gone.
     """
-    path = Path(path)
+    path = Path(path).resolve()
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         temporary.touch()
@@ -23,8 +26,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # nobody knows the temporary file
+            error.filename = str(path)
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

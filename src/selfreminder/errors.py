@@ -1,6 +1,7 @@
 """Errors whose message says what is wrong, where, and what to do about it."""
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -34,3 +35,20 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> SelfReminderError:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? Known" if near else "known"
     return SelfReminderError(f"unknown {kind} '{name}': {hint}: {', '.join(known)}")
+
+
+_ADVICE = {
+    errno.ENOSPC: "make room, then run the same command again",
+    errno.EACCES: "choose a place that you may write to",
+    errno.EROFS: "choose a place that can be written to",
+}
+
+
+def in_words(error: OSError) -> str:
+    """An error of the system in one line: where, what, and what to do.
+
+    >>> in_words(OSError(errno.ENOSPC, "No space left on device", "runs/x"))
+    'runs/x: No space left on device: make room, then run the same command again'
+    """
+    parts = [error.filename, error.strerror or str(error), _ADVICE.get(error.errno or 0)]
+    return ": ".join(str(part) for part in parts if part)

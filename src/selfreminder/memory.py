@@ -16,6 +16,17 @@ from selfreminder.sizes import share_evenly, show_bytes
 
 UNKNOWN = -1
 """the label, source or time of an item where nobody said"""
+_MOST = 2**31 - 1
+_DTYPES = {
+    "logits": torch.float32,
+    "width": torch.int16,
+    "labels": torch.int32,
+    "tasks": torch.int32,
+    "ids": torch.int32,
+    "sources": torch.int64,
+    "selections": torch.uint8,
+    "times": torch.int64,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +47,7 @@ class MemoryBatch:
         return len(self.logits)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Memory:
     """Equal-length columns, one row an item, ordered by task and within a task by priority.
 
@@ -81,7 +92,16 @@ class Memory:
         time: int | None = None,
     ) -> "Memory":
         """A memory of one task, best items first; `codecs` is one name for all inputs or one for each."""
+        if logits.ndim != 2:
+            raise SelfReminderError(f"logits have the shape (items, classes), not {tuple(logits.shape)}")
+        if not 0 <= task <= _MOST:
+            raise SelfReminderError(f"task is {task}: it is a number from 0 on")
         n, width = logits.shape
+        for name, values in (("labels", labels), ("sources", sources)):
+            if values is not None and values.shape != (n,):
+                raise SelfReminderError(f"{name} have the shape {tuple(values.shape)}, there are {n} items")
+        if labels is not None and n and not (labels.min() >= UNKNOWN and labels.max() <= _MOST):
+            raise SelfReminderError(f"labels are classes from 0 on, or {UNKNOWN} where unknown")
         if width > torch.iinfo(torch.int16).max:
             raise SelfReminderError(f"a memory holds at most 32,767 logits an item, the model gives {width}")
         for name, x in inputs.items():
@@ -110,16 +130,40 @@ class Memory:
             next_id=n,
         )
 
+    def check(self) -> None:
+        """Raise if this cannot be a memory, whoever made it."""
+        columns = self.columns
+        for name, column in columns.items():
+            if column.ndim < 1 or len(column) != len(self):
+                raise SelfReminderError(f"column '{name}' has not the length of the others, {len(self)}")
+            if name in _DTYPES and column.dtype != _DTYPES[name]:
+                raise SelfReminderError(f"column '{name}' is {column.dtype}, it should be {_DTYPES[name]}")
+        if self.codecs.keys() != self.inputs.keys() or not set(self.codecs.values()) <= set(codec.NAMES) - {"auto"}:
+            raise SelfReminderError(f"its codecs are {self.codecs}, its inputs {sorted(self.inputs)}")
+        good = self.logits.ndim == 2
+        if len(self) and good:
+            good = bool(
+                (self.width >= 0).all()
+                and (self.width <= self.logits.shape[1]).all()
+                and (self.tasks[1:] >= self.tasks[:-1]).all()
+                and (self.selections < len(self.selection_names)).all()
+            )
+        if not good:
+            raise SelfReminderError("its columns contradict each other")
+
     # What it holds ------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.logits)
 
+    def __repr__(self) -> str:
+        return f"Memory({len(self)} items of {len(self.counts)} tasks, {show_bytes(self.nbytes)})"
+
     @property
     def columns(self) -> dict[str, Tensor]:
         """Every tensor by name: all that is kept, and all that a file holds."""
         columns = {f"inputs.{name}": x for name, x in self.inputs.items()}
-        for name in ("logits", "width", "labels", "tasks", "ids", "sources", "selections", "times"):
+        for name in _DTYPES:
             if (value := getattr(self, name)) is not None:
                 columns[name] = value
         return columns

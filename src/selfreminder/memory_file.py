@@ -35,10 +35,9 @@ def open_memory(path: str | os.PathLike[str], *, verify: bool = True) -> Memory:
         raise MemoryFileError(f"{path} was changed after it was written: its content does not match its hash")
     try:
         memory = Memory.from_columns(columns, about)
+        memory.check()
     except (KeyError, TypeError, ValueError) as error:
-        raise MemoryFileError(f"{path} lacks a part of a memory: {error}") from None
-    if len({len(column) for column in columns.values()}) > 1:
-        raise MemoryFileError(f"{path} has columns of different lengths")
+        raise MemoryFileError(f"{path} holds no whole memory: {error}") from None
     return memory
 
 
@@ -55,10 +54,10 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except tensor_file.NotATensorFileError as error:
         raise MemoryFileError(f"{path} is no memory file: {error}") from None
     schema = about.get("schema") if isinstance(about, dict) else None
-    if not isinstance(schema, int) or "sha256" not in about:
-        raise MemoryFileError(f"{path} does not say which schema or hash it has: it was edited")
-    if schema > SCHEMA:
+    if type(schema) is int and schema > SCHEMA:
         raise MemoryFileError(f"{path} has schema {schema}, this version reads up to {SCHEMA}: update selfreminder")
+    if type(schema) is not int or schema < 1 or "sha256" not in about:
+        raise MemoryFileError(f"{path} does not say which schema or hash it has: it was edited")
     return columns, about
 
 

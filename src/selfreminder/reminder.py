@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from selfreminder import codec as codecs
 from selfreminder import losses
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.memory import Memory, MemoryBatch
@@ -88,8 +89,14 @@ class Reminder:
             raise unknown("over_tasks", over_tasks, ("sum", "mean"))
         if mode not in ("eval", "train"):
             raise unknown("mode", mode, ("eval", "train"))
-        if batch_size < 1:
+        if memory is not None and not isinstance(memory, Memory):
+            raise SelfReminderError(f"memory is a {type(memory).__name__}: open a file with Reminder.load(path)")
+        if not isinstance(batch_size, int) or batch_size < 1:
             raise SelfReminderError(f"batch_size is {batch_size}: a penalty looks at one item at least")
+        if not isinstance(strength, int | float) or not 0 <= strength < float("inf"):
+            raise SelfReminderError(f"strength is {strength}: it is a number from 0 on")
+        if codec not in codecs.NAMES:
+            raise unknown("codec", codec, codecs.NAMES)
         self.memory = Memory() if memory is None else memory
         self.strength = strength
         self.loss = ITEM_LOSSES[loss] if isinstance(loss, str) else loss
@@ -101,6 +108,9 @@ class Reminder:
         self.mode = mode
         self.seed = seed
         self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __repr__(self) -> str:
+        return f"Reminder({self.memory!r}, strength={self.strength:g})"
 
     # While the new is learned -------------------------------------------------------------------------
 
@@ -190,8 +200,10 @@ class Reminder:
             time: when, in seconds since 1970.
         """
         size = Size(per_class, per_task, budget)
-        given = {"x": inputs} if isinstance(inputs, Tensor) else dict(inputs)
+        given = _named(inputs)
         n = len(next(iter(given.values())))
+        if labels is not None and not (isinstance(labels, Tensor) and labels.ndim == 1):
+            raise SelfReminderError("labels are a tensor of classes, one an item: (n,)")
         task = max(self.memory.counts, default=-1) + 1 if task is None else task
         strata = self.record(model, given, task).argmax(1).cpu() if labels is None else labels.cpu()
         if len(strata) != n:
@@ -201,6 +213,8 @@ class Reminder:
 
         def remembered(index: Tensor) -> Memory:
             chosen = {name: x[index.to(x.device)] for name, x in given.items()}
+            if not all(bool(x.isfinite().all()) for x in chosen.values() if x.is_floating_point()):
+                raise SelfReminderError("the inputs hold values that are not finite")
             as_read = _read_back(chosen, self.codec)
             return Memory.of(
                 chosen,
@@ -228,19 +242,13 @@ class Reminder:
     @torch.no_grad()
     def record(self, model: nn.Module, inputs: Inputs, task: int) -> Tensor:
         """The model's logits (n, K) on inputs as they are read back from a memory, in eval mode."""
-        given = {"x": inputs} if isinstance(inputs, Tensor) else dict(inputs)
+        given = _named(inputs)
         n, device, parts = len(next(iter(given.values()))), _device(model), []
         with eval_mode(model):
             for start in range(0, n, self.batch_size):
                 part = {name: x[start : start + self.batch_size].to(device) for name, x in given.items()}
                 logits = self.logits_of(model, self._transformed(part), task)
-                if not isinstance(logits, Tensor) or logits.ndim != 2 or not logits.is_floating_point():
-                    what = f"a tensor of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else logits
-                    what = what if isinstance(what, str) else type(what).__name__
-                    raise SelfReminderError(
-                        f"a reminder matches the logits of a classifier, (items, classes); the model gives "
-                        f"{what}: pass logits_of=…"
-                    )
+                _check_logits(logits)
                 parts.append(logits.float())
         return torch.cat(parts)
 
@@ -304,6 +312,7 @@ class Reminder:
         return eval_mode(model) if self.mode == "eval" else nullcontext()
 
     def _weigh(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
+        _check_logits(logits)
         self._check_fit(logits, kept)
         strength = self.strength / (len(self.memory.counts) if self.over_tasks == "mean" else 1)
         return strength * torch.dot(kept.weight, self.loss(logits.float(), kept))
@@ -357,6 +366,24 @@ class Report:
                 f"{row.drift:>9.4f}  {row.penalty:>7.4g}"
             )
         return "\n".join([*lines, f"penalty with strength {self.strength:g}: {self.penalty:.4g}"])
+
+
+def _named(inputs: Inputs) -> dict[str, Tensor]:
+    named = {"x": inputs} if isinstance(inputs, Tensor) else inputs
+    if not isinstance(named, Mapping) or not named or not all(isinstance(x, Tensor) for x in named.values()):
+        raise SelfReminderError(f"inputs are a tensor, or tensors by name, not a {type(inputs).__name__}")
+    if len({len(x) if x.ndim else None for x in named.values()}) > 1:
+        raise SelfReminderError("the inputs are not of one length")
+    return dict(named)
+
+
+def _check_logits(logits: object) -> None:
+    if isinstance(logits, Tensor) and logits.ndim == 2 and logits.is_floating_point():
+        return
+    what = f"a tensor of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    raise SelfReminderError(
+        f"a reminder matches the logits of a classifier, (items, classes); the model gives {what}: pass logits_of=…"
+    )
 
 
 def _call(model: nn.Module, inputs: Any, task: Tensor | int) -> Tensor:

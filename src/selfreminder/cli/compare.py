@@ -1,12 +1,14 @@
 """`selfreminder compare`: run methods on a benchmark, then a table and the paper's two panels."""
 
 import json as json_format
+import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from selfreminder.atomic import write_text
 from selfreminder.cli.data import fetch
@@ -21,20 +23,31 @@ from selfreminder.report.curves import Estimate, MethodResult, results
 from selfreminder.sizes import Size, show_bytes
 
 
+def whole_number(_: object, tokens: Sequence[Token]) -> int:
+    """A number of the command line, which would else be rounded."""
+    text = tokens[0].value
+    if not re.fullmatch(r"[+-]?\d+", text):
+        raise ValueError(f"'{text}' is no whole number")
+    return int(text)
+
+
+Whole = Annotated[int, Parameter(converter=whole_number)]
+
+
 def compare(
     benchmark: str,
     *,
     methods: Annotated[str | None, Parameter(name=["--methods", "-m"])] = None,
     scale: str = "demo",
-    seeds: int | None = None,
-    per_class: int | None = None,
-    per_task: int | None = None,
+    seeds: Whole | None = None,
+    per_class: Whole | None = None,
+    per_task: Whole | None = None,
     budget: str | None = None,
     select: str = "random",
-    tasks: int | None = None,
-    epochs: int | None = None,
+    tasks: Whole | None = None,
+    epochs: Whole | None = None,
     width: float | None = None,
-    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"])] = None,
+    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     data_dir: Path | None = None,
     device: str = "cpu",
@@ -84,7 +97,7 @@ def compare(
     comparison = Comparison(
         benchmark=benchmark,
         scale=scale,
-        methods=tuple(dict.fromkeys(name.strip() for name in methods.split(","))) if methods else (),
+        methods=() if methods is None else _names(methods),
         seeds=seeds,
         size=Size(per_class, per_task, budget) if asked else None,
         select=select,
@@ -99,19 +112,26 @@ def compare(
     for name in experiments[0].data_sets:
         fetch(name, data_dir)
     folder = out or Path("runs") / comparison.name
-    comparison.claim(folder)
-    grid = Grid(experiments, folder, jobs, None if data_dir is None else str(data_dir))
-    try:
-        _run(grid)
-    except KeyboardInterrupt:
-        print(f"Stopped; what was done is in {folder}. To go on: {shlex.join(_command())}", file=sys.stderr)
-        return 130
-    found = results(records for job in grid.all if (records := read(job.folder)) is not None)
-    if found:
-        _present(comparison, found, folder, json)
+    with comparison.claimed(folder):
+        grid = Grid(experiments, folder, jobs, None if data_dir is None else str(data_dir))
+        try:
+            _run(grid)
+        except KeyboardInterrupt:
+            print(f"Stopped; what was done is in {folder}. To go on: {shlex.join(_command())}", file=sys.stderr)
+            return 130
+        found = results(records for job in grid.all if (records := read(job.folder)) is not None)
+        if found:
+            _present(comparison, found, folder, json)
     for job, failure in grid.failures:
         print(f"selfreminder: {job.experiment.key} failed: {failure.reason}", file=sys.stderr)
     return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
+
+
+def _names(methods: str) -> tuple[str, ...]:
+    names = [name.strip() for name in methods.split(",")]
+    if not all(names):
+        raise SelfReminderError(f"'{methods}' names no method at some place: write for example adam,fsr-logit")
+    return tuple(dict.fromkeys(names))
 
 
 def _run(grid: Grid) -> None:
@@ -132,11 +152,14 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
     experiment = comparison.experiments[0]
     seeds = min(result.seeds for result in found)
     of_seeds = "one seed" if seeds == 1 else f"mean and standard error of {seeds} seeds"
-    title = f"{comparison.benchmark}, scale {comparison.scale}, memory of {experiment.size}; {of_seeds}"
+    title = (
+        f"{comparison.benchmark} ({experiment.data}), scale {comparison.scale}, memory of {experiment.size}; {of_seeds}"
+    )
     figures = two_panels(found, title, folder / "accuracy") + ratio_panel(found, title, folder / "rho")
     summary = {
         "benchmark": comparison.benchmark,
         "scale": comparison.scale,
+        "data": experiment.data,
         "tasks": experiment.tasks,
         "memory": str(experiment.size),
         "folder": str(folder),
@@ -159,6 +182,8 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
         columns.remove("ρ")
         rows = [row[:4] + row[5:] for row in rows]
     print_table(columns, rows)
+    if "generated" in experiment.data:
+        print("Made-up images: this shows that the command works, not how methods compare.")
     if comparison.untuned:
         print(f"Not tuned for this benchmark at this scale, defaults were used: {', '.join(comparison.untuned)}")
     print(f"Figures: {', '.join(map(str, figures))}")

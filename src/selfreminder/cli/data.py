@@ -27,7 +27,7 @@ def show(*, data_dir: Path | None = None, json: bool = False) -> None:
     rows = []
     for data in DATASETS.values():
         found = source.find(data, data_dir)
-        state = f"{len(found)} of {len(data.files)} files at hand"
+        state = f"{len(found)} of {len(data.files)} files at hand" if data.files else "made when needed"
         folder = str(next(iter(found.values())).parent) if found else ""
         rows.append({"name": data.name, "summary": data.summary, "state": state, "folder": folder})
     if json:
@@ -91,7 +91,8 @@ def fetch(name: str, data_dir: Path | None) -> None:
 @contextmanager
 def _progress() -> Iterator[source.Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         shown: dict[str, int] = {}
 
         def tell(what: str, done: int, total: int | None) -> None:

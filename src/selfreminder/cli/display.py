@@ -40,7 +40,8 @@ def watched(grid: Grid) -> Iterator[Job | None]:
     else:
         last = time.monotonic()
         for job in grid.run():
-            if (job is not None and job.answer is not None) or time.monotonic() - last > _PLAIN_EVERY:
+            ended = job is not None and isinstance(job.answer, Done)
+            if ended or time.monotonic() - last > _PLAIN_EVERY:
                 last = time.monotonic()
                 print(_plain(grid, job), file=sys.stderr, flush=True)
             yield job
@@ -52,11 +53,10 @@ def _done(grid: Grid) -> int:
 
 def _plain(grid: Grid, job: Job | None) -> str:
     overall = f"{_done(grid)} of {len(grid.all)} runs done, {show_time(grid.seconds_left())} left"
-    if job is not None and job.answer is not None:
+    if job is not None and isinstance(job.answer, Done):
         average = job.progress.average if job.progress else None
         shown = "" if average is None else f", task average {average:.3f}"
-        word = type(job.answer).__name__.lower()
-        return f"{job.experiment.method} seed {job.experiment.seed}: {word}{shown}; {overall}"
+        return f"{job.experiment.method} seed {job.experiment.seed}: done{shown}; {overall}"
     running = ", ".join(
         f"{j.experiment.method} seed {j.experiment.seed} task {j.progress.task}/{j.progress.tasks}"
         for j in grid.all

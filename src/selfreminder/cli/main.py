@@ -1,12 +1,14 @@
 """`selfreminder`: its commands, and what becomes of errors."""
 
+import io
 import os
 import sys
+from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
 from selfreminder import __version__
-from selfreminder.errors import SelfReminderError
+from selfreminder.errors import SelfReminderError, in_words
 
 app = App(
     name="selfreminder",
@@ -15,7 +17,11 @@ app = App(
     result_action="return_value",
 )
 # By name, so that `selfreminder --help` imports none of them.
-app.command("selfreminder.cli.compare:compare", name="compare", help="Compare methods on a benchmark.")
+app.command(
+    "selfreminder.cli.compare:compare",
+    name="compare",
+    help="Compare methods on a benchmark. Interrupted, the same command goes on where it was.",
+)
 app.command("selfreminder.cli.listing:show", name="list", help="List methods, benchmarks, selections, scales.")
 
 _data = App(name="data", help="Data sets: what there is, fetch, verify.", result_action="return_value")
@@ -33,6 +39,10 @@ app.command(_memory)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; gives the exit code: 0 done, 1 a check failed, 2 the user's mistake, 130 interrupted."""
+    if sys.stdout is None:  # closed by whoever called
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for the rest of the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         result = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -40,13 +50,12 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(str(error))
     except SelfReminderError as error:
         return _complain(str(error))
-    except BrokenPipeError:
-        # The reader of our output has left (`| head`): nobody to tell.
+    except (BrokenPipeError, SystemExit):
+        # The reader of our output has left (`| head`), for which rich exits: nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-        return _complain(what)
+        return _complain(in_words(error))
     except KeyboardInterrupt:
         return 130
     return result if isinstance(result, int) else 0

@@ -9,9 +9,9 @@ from rich.text import Text
 
 
 def console() -> Console:
-    """Standard output; as wide as it takes where it is not a terminal, so that nothing is cut."""
+    """Standard output, wide enough that nothing is cut: a narrow terminal wraps."""
     found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=200)
+    return Console(highlight=False, width=max(found.width, 100) if found.is_terminal else 200)
 
 
 def print_rows(title: str, rows: Iterable[Sequence[str]]) -> None:

@@ -1,6 +1,8 @@
 """A comparison: methods × seeds on one benchmark at one scale, in one folder."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +12,13 @@ from selfreminder import methods as all_methods
 from selfreminder.atomic import write_text
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import SCALES, Scale, benchmark
+from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import Experiment, is_tuned, tuned
 from selfreminder.sizes import Size
 
 _FILE = "comparison.json"
+_PATIENCE = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,7 @@ class Comparison:
             width=scale.width if self.width is None else self.width,
             per_class=size.per_class,
             per_task=size.per_task,
-            budget=None if size.budget is None else str(size.budget),
+            budget=None if size.budget is None else str(size.budget_bytes),
             select=self.select,
             batch_size=scale.batch_size,
             optimizer=None if method == "adam" else scale.optimizer,
@@ -103,21 +107,27 @@ class Comparison:
         own = ("method", "seed", "strength", "lr", "optimizer", "options")
         return {key: value for key, value in self.experiments[0].as_dict().items() if key not in own}
 
-    def claim(self, folder: Path) -> None:
-        """Make a folder this comparison's own; refuse one that holds anything else."""
+    @contextmanager
+    def claimed(self, folder: Path) -> Iterator[None]:
+        """Make a folder this comparison's own, alone in it for the time; refuse one that holds anything else."""
         mark = folder / _FILE
-        if mark.is_file():
-            try:
-                theirs = json.loads(mark.read_text(encoding="utf-8"))
-            except ValueError:
-                raise SelfReminderError(f"{mark} is damaged: choose another folder with --out") from None
-            differing = sorted(k for k in self.identity if theirs.get(k) != self.identity[k])
-            if differing and any(folder.glob(f"*/{RECORDS}")):
-                raise SelfReminderError(
-                    f"{folder} holds another experiment (its {', '.join(differing)} differ): "
-                    "choose another folder with --out"
-                )
-        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        ours = not folder.exists() or (folder.is_dir() and all(path.name == ".lock" for path in folder.iterdir()))
+        if not mark.is_file() and not ours:
             raise SelfReminderError(f"{folder} exists and holds no comparison: choose another one with --out")
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(mark, json.dumps(self.identity, indent=1, sort_keys=True) + "\n")
+        with locked(folder, _PATIENCE):
+            if mark.is_file():
+                self._compare_with(mark, folder)
+            write_text(mark, json.dumps(self.identity, indent=1, sort_keys=True) + "\n")
+            yield
+
+    def _compare_with(self, mark: Path, folder: Path) -> None:
+        try:
+            theirs = dict(json.loads(mark.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise SelfReminderError(f"{mark} is damaged: choose another folder with --out") from None
+        differing = sorted(k for k in self.identity if theirs.get(k) != self.identity[k])
+        if differing and any(folder.glob(f"*/{RECORDS}")):
+            raise SelfReminderError(
+                f"{folder} holds another experiment, of other {', '.join(differing)}: choose another folder with --out"
+            )

@@ -10,6 +10,7 @@ accuracy on the task to come, `next_untrained` that of the initial weights.
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,13 +26,18 @@ class Writer:
     """Appends lines to a file, from a given length on: what lies behind it is cut off."""
 
     def __init__(self, path: Path, length: int) -> None:
+        self._path = path
         self._file: IO[bytes] = path.open("r+b" if path.exists() else "w+b")
         self._file.truncate(length)
         self._file.seek(length)
 
     def write(self, event: dict[str, Any]) -> None:
-        self._file.write((json.dumps(event, ensure_ascii=False) + "\n").encode())
-        self._file.flush()
+        try:
+            self._file.write((json.dumps(event, ensure_ascii=False) + "\n").encode())
+            self._file.flush()
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
     def sync(self) -> int:
         """Make sure that all is on disk; gives the file's length."""
@@ -43,7 +49,8 @@ class Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with suppress(OSError):  # what could not be written has been said
+            self._file.close()
 
 
 @dataclass(frozen=True)
@@ -88,5 +95,5 @@ def read(folder: Path) -> Records | None:
             tasks=tuple(event for event in events if event["event"] == "task"),
             done=events[-1]["event"] == "done",
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise SelfReminderError(f"{path} is damaged: {error}") from None
+    except (ValueError, LookupError, TypeError) as error:
+        raise SelfReminderError(f"{path} is damaged ({error}): remove its folder to run it again") from None

@@ -1,13 +1,11 @@
 """Run one experiment in a folder, or go on with it. Killed at any moment, it goes on as if it had not been."""
 
 import copy
-import fcntl
 import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from selfreminder import __version__, methods
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.benchmarks import benchmark
+from selfreminder.experiment.lock import locked
 from selfreminder.experiment.progress import Progress
 from selfreminder.experiment.records import RECORDS, TIMINGS, Records, Writer, read
 from selfreminder.experiment.spec import Experiment
@@ -48,7 +47,7 @@ def run(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder, _PATIENCE):
         for stale in folder.glob(".*.part"):  # left by a kill in the middle of a write
             stale.unlink()
         before = read(folder)
@@ -217,19 +216,3 @@ class _Seen:
 
 def _versions() -> dict[str, str]:
     return {"selfreminder": __version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let no second process write to a run."""
-    with (folder / ".lock").open("w") as file:
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise SelfReminderError(f"another process is at work in {folder}: wait for it") from None
-                time.sleep(0.1)
-        yield

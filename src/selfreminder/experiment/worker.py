@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from selfreminder.errors import SelfReminderError, TrainingDivergedError
+from selfreminder.errors import SelfReminderError, TrainingDivergedError, in_words
 from selfreminder.experiment.progress import Done, Failed, Progress, Stopped
 from selfreminder.experiment.run import check, run
 from selfreminder.experiment.spec import Experiment
@@ -50,8 +50,10 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
             answer = Stopped()
         except TrainingDivergedError as error:
             answer = Failed(str(error), users_mistake=False)
-        except (SelfReminderError, OSError) as error:
+        except SelfReminderError as error:
             answer = Failed(str(error), users_mistake=True)
+        except OSError as error:
+            answer = Failed(in_words(error), users_mistake=True)
         except Exception as error:
             (Path(folder) / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
             answer = Failed(f"{type(error).__name__}: {error} (see error.txt in {folder})", users_mistake=False)
