@@ -1,6 +1,7 @@
 """HAT: its equations, what it holds still, and the contract of all methods on tasks with a head each."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 
 from selfreminder import methods
 from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.run import run
+from selfreminder.experiment.spec import Experiment
 from selfreminder.methods.base import Batch, Method, Step
 from selfreminder.methods.hat import Hat, MaskedNetwork
 from selfreminder.models import Heads, Network, build_model
@@ -335,6 +338,16 @@ def test_it_learns_and_forgets_less_than_fine_tuning(headed: list[Task]) -> None
     assert hat[0][0] > 0.5 and hat[1][1] > 0.5  # chance is .1
     forgotten = {name: rows[0][0] - rows[1][0] for name, rows in (("hat", hat), ("adam", tuned))}
     assert forgotten["hat"] < 0.02 < 0.15 < forgotten["adam"]
+
+
+def test_capacity_is_recorded(tmp_path: Path) -> None:
+    experiment = Experiment(
+        benchmark="split-mnist", method="hat", data="embedded-mnist", images=400, tasks=2, epochs=2, width=1 / 16
+    )
+    records = run(replace(experiment, per_class=2, lr=0.2), tmp_path)
+    used = [task["measures"]["capacity used"] for task in records.tasks]
+    assert 0 < used[0] <= used[1] <= 1
+    assert "capacity of layer 4" in records.tasks[0]["measures"]
 
 
 # What it refuses

@@ -9,7 +9,7 @@ _PUBLIC = {
     "Memory": "selfreminder.memory",
     "MemoryBatch": "selfreminder.memory",
     "Reminder": "selfreminder.reminder",
-    "Report": "selfreminder.reminder",
+    "Report": "selfreminder.recall",
     "SelfReminderError": "selfreminder.errors",
     "Size": "selfreminder.sizes",
     "open_memory": "selfreminder.memory_file",
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from selfreminder.memory_file import memory_hash as memory_hash
     from selfreminder.memory_file import open_memory as open_memory
     from selfreminder.memory_file import save_memory as save_memory
+    from selfreminder.recall import Report as Report
     from selfreminder.reminder import Reminder as Reminder
-    from selfreminder.reminder import Report as Report
     from selfreminder.sizes import Size as Size
 
 

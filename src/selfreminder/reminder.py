@@ -11,9 +11,8 @@ The first term is your loss. `Reminder.penalty` is the second. `Reminder.remembe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -26,6 +25,8 @@ from selfreminder import losses
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.memory_file import open_memory, save_memory
+from selfreminder.modes import depends_on_mode, eval_mode
+from selfreminder.recall import Report, TaskReport
 from selfreminder.seeds import seed_for
 from selfreminder.selection import choose, ranking
 from selfreminder.sizes import Size
@@ -132,7 +133,7 @@ class Reminder:
         A model with batch norm or dropout in train mode, or a layer of yours that looks at `self.training`, gets
         two passes, because old items are to see those in eval mode; so does one that needs `logits_of`.
         """
-        two_passes = self.mode == "eval" and any(map(_depends_on_mode, model.modules()))
+        two_passes = self.mode == "eval" and any(map(depends_on_mode, model.modules()))
         if not len(self.memory) or two_passes or self.logits_of is not _call or "x" not in self.memory.inputs:
             return model(x), self.penalty(model, generator=generator)
         kept = self._draw(x.device, generator)
@@ -327,47 +328,6 @@ class Reminder:
             )
 
 
-@dataclass(frozen=True)
-class TaskReport:
-    """How well one task is remembered."""
-
-    task: int
-    items: int
-    agreement: float
-    """share of items whose prediction is what it was"""
-    drift: float
-    """mean |Δz| of a logit"""
-    penalty: float
-    """mean of the loss an item, without λ"""
-    accuracy: float | None
-    """share of items predicted right, where labels are known"""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What `Reminder.report` says."""
-
-    tasks: tuple[TaskReport, ...]
-    strength: float
-    over_tasks: str
-
-    @property
-    def penalty(self) -> float:
-        """λ · Σ_t mean_j, over all that is remembered: compare it with your loss."""
-        total = self.strength * sum(row.penalty for row in self.tasks)
-        return total / len(self.tasks) if self.over_tasks == "mean" and self.tasks else total
-
-    def __str__(self) -> str:
-        lines = ["task  items  agreement  accuracy  mean |Δz|  penalty"]
-        for row in self.tasks:
-            accuracy = "-" if row.accuracy is None else f"{row.accuracy:.3f}"
-            lines.append(
-                f"{row.task:>4}  {row.items:>5}  {row.agreement:>9.3f}  {accuracy:>8}  "
-                f"{row.drift:>9.4f}  {row.penalty:>7.4g}"
-            )
-        return "\n".join([*lines, f"penalty with strength {self.strength:g}: {self.penalty:.4g}"])
-
-
 def _named(inputs: Inputs) -> dict[str, Tensor]:
     named = {"x": inputs} if isinstance(inputs, Tensor) else inputs
     if not isinstance(named, Mapping) or not named or not all(isinstance(x, Tensor) for x in named.values()):
@@ -398,29 +358,3 @@ def _read_back(inputs: dict[str, Tensor], codec_name: str) -> dict[str, Tensor]:
     """Inputs as they will be read back from the memory: whatever is recorded is what will be fed again."""
     nothing = torch.zeros(len(next(iter(inputs.values()))), 0)
     return Memory.of(inputs, nothing, task=0, codecs=codec_name).draw(len(nothing)).inputs
-
-
-_MODE_DEPENDENT = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RReLU)
-
-
-def _depends_on_mode(module: nn.Module) -> bool:
-    if not module.training:
-        return False
-    # Attention and recurrent layers carry a dropout of their own, as a number.
-    if isinstance(module, _MODE_DEPENDENT) or isinstance(getattr(module, "dropout", None), float):
-        return True
-    code = getattr(type(module).forward, "__code__", None)
-    return not type(module).__module__.startswith("torch.nn") and (code is None or "training" in code.co_names)
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode for every module, and after it each module's own mode again."""
-    training = [module for module in model.modules() if module.training]
-    try:
-        for module in training:
-            module.training = False
-        yield
-    finally:
-        for module in training:
-            module.training = True

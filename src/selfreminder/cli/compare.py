@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -135,10 +136,11 @@ def _names(methods: str) -> tuple[str, ...]:
 
 
 def _run(grid: Grid) -> None:
-    for _ in watched(grid):
-        for _, failure in grid.failures:
-            if failure.users_mistake:
-                raise SelfReminderError(failure.reason)
+    with closing(watched(grid)) as news:  # closing it ends the workers
+        for _ in news:
+            for _, failure in grid.failures:
+                if failure.users_mistake:
+                    raise SelfReminderError(failure.reason)
 
 
 def _command() -> list[str]:

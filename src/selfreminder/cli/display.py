@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -29,7 +29,7 @@ def show_time(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def watched(grid: Grid) -> Iterator[Job | None]:
+def watched(grid: Grid) -> Generator[Job | None]:
     """Run a grid while showing on standard error how it goes; yields what `Grid.run` does."""
     console = Console(file=sys.stderr, highlight=False)
     if console.is_terminal:

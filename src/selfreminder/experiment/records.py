@@ -5,7 +5,8 @@ for each epoch, {"event": "task", "task", "test": […], "validation": […], "f
 "next_untrained"} for each task, and {"event": "done"} at the end. Tasks and epochs count from 0. A task's lists
 have a value for each task so far: accuracies, and the shares of test items that were right when their task had
 been learned and are wrong now. `chance` is a random stratified classifier's accuracy on the task, `next` the
-accuracy on the task to come, `next_untrained` that of the initial weights.
+accuracy on the task to come, `next_untrained` that of the initial weights. A method may add "measures": HAT adds
+the share of its units in use.
 """
 
 import json

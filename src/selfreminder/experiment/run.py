@@ -155,6 +155,8 @@ class _Run:
             "chance": stratified_chance(task.test.y.bincount().tolist()),
             "bytes": self.method.nbytes(),
         }
+        if measures := self.method.measures():
+            event["measures"] = measures
         if task.index + 1 < len(self.stream):
             following = self.stream[task.index + 1]
             event["next"] = accuracy(self._right(self.model, following.test, following.head))

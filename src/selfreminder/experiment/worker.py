@@ -55,6 +55,7 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
         except OSError as error:
             answer = Failed(in_words(error), users_mistake=True)
         except Exception as error:
+            Path(folder).mkdir(parents=True, exist_ok=True)
             (Path(folder) / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
             answer = Failed(f"{type(error).__name__}: {error} (see error.txt in {folder})", users_mistake=False)
         connection.send(answer)

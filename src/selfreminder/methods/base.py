@@ -91,6 +91,10 @@ class Method:
         """Bytes carried to the next task beside the model itself."""
         return sum(tensor.nbytes for tensor in self.state_dict().values())
 
+    def measures(self) -> dict[str, float]:
+        """Numbers of the method's own that a task's record should have."""
+        return {}
+
     def state_dict(self) -> dict[str, Tensor]:
         """All that changes while training, by name."""
         return {}

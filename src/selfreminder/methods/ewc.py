@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from selfreminder.errors import unknown
 from selfreminder.fisher import diagonal_fisher
 from selfreminder.methods.base import Batch, Method, Step
-from selfreminder.reminder import eval_mode
+from selfreminder.modes import eval_mode
 from selfreminder.seeds import seed_for
 from selfreminder.stream import Split, Task
 

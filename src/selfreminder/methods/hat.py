@@ -153,6 +153,10 @@ class Hat(Method):
         """s, which grows in each epoch."""
         return 1 / self.s_max + (self.s_max - 1 / self.s_max) * step.fraction_of_epoch
 
+    def measures(self) -> dict[str, float]:
+        layers = {f"capacity of layer {n + 1}": used for n, used in enumerate(self.capacity_by_layer())}
+        return {"capacity used": self.capacity_used(), **layers}
+
     def capacity_used(self) -> float:
         """The part of all hidden units that is in use, between 0 and 1."""
         return self._used().mean().item()
