@@ -271,6 +271,8 @@ def test_every_method_has_a_strength_and_it_is_known_who_chose_it() -> None:
     for method in ("sgd", "fsr-logit", "fsr-distill", "fsr-logitlab"):
         assert is_tuned("permuted-mnist", "small", method)
     assert not is_tuned("mixture", "small", "fsr-logit")
+    own, other = (tuned("permuted-mnist", "small", "fsr-logit", per_class)["strength"] for per_class in (50, 1))
+    assert own < other  # few items need a stronger hold
     assert Comparison(benchmark="mixture", scale="demo", methods=("sgd", "hat")).untuned == ["hat"]
 
 

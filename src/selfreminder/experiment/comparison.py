@@ -74,7 +74,7 @@ class Comparison:
         scale = self.defaults
         size = self.size or Size(per_class=scale.per_class)
         settings: dict[str, Any] = {"lr": None if method == "adam" else scale.lr}
-        settings |= tuned(self.benchmark, self.scale, method)
+        settings |= tuned(self.benchmark, self.scale, method, size.per_class)
         return Experiment(
             benchmark=self.benchmark,
             method=method,

@@ -116,9 +116,14 @@ def _tuned_table() -> dict[str, Any]:
     return tomllib.loads(TUNED.read_text(encoding="utf-8"))
 
 
-def tuned(benchmark_name: str, scale: str, method: str) -> dict[str, Any]:
-    """The strength and step size of a method at a scale, from the committed table, or its defaults."""
-    return {key: value for key, value in _entry(benchmark_name, scale, method).items() if key in ("strength", "lr")}
+def tuned(benchmark_name: str, scale: str, method: str, per_class: int | None = None) -> dict[str, Any]:
+    """The strength and step size of a method at a scale, from the committed table, or its defaults.
+
+    `per_class` is the memory's size where it is not the scale's own: some methods have a strength for it.
+    """
+    entry = _entry(benchmark_name, scale, method)
+    of_size = entry.get("at_per_class", {}).get(str(per_class), {})
+    return {key: value for key, value in (entry | of_size).items() if key in ("strength", "lr")}
 
 
 def is_tuned(benchmark_name: str, scale: str, method: str) -> bool:
