@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from selfreminder import fisher, methods
+from selfreminder import fisher, methods, per_sample
 from selfreminder.errors import SelfReminderError
 from selfreminder.fisher import diagonal_fisher
 from selfreminder.methods.base import Batch, Method, Step
@@ -134,7 +134,7 @@ def test_chunks_and_batches_make_no_difference(monkeypatch: pytest.MonkeyPatch) 
     x = torch.rand(10, 3, 32, 32, generator=seeded())
     whole = diagonal_fisher(model, x, generator=seeded(3))
     for chunk, batch_size in ((1, 10), (1 << 12, 10), (1 << 24, 1), (1 << 13, 3)):
-        monkeypatch.setattr(fisher, "_CHUNK", chunk)
+        monkeypatch.setattr(per_sample, "_CHUNK", chunk)
         assert_close(diagonal_fisher(model, x, generator=seeded(3), batch_size=batch_size), whole)
 
 

@@ -1,10 +1,17 @@
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfreminder.codec import tolerance
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory
+from selfreminder.memory_file import open_memory, save_memory
+from selfreminder.seeds import seed_for
+from selfreminder.sizes import share_evenly
+from selfreminder.stream import Stream
 
 sizes_strategy = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 
@@ -22,6 +29,11 @@ def make(sizes: list[int], width: int = 3) -> Memory:
         )
         start += size
     return memory
+
+
+def permutation(digits: Stream, task: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed_for(0, "permutation", task))
+    return torch.randperm(digits[task].train.x.shape[1], generator=generator)
 
 
 def eq1(memory: Memory, value: torch.Tensor) -> float:
@@ -94,6 +106,29 @@ def test_inputs_that_only_floats_hold_join_bytes_without_loss() -> None:
     assert torch.equal(memory.draw(2).inputs["x"], torch.cat([pixels, floats]))
 
 
+@given(sizes_strategy, st.integers(0, 6000), st.integers(0, 100))
+def test_budget_of_items_of_unequal_size(sizes: list[int], budget: int, seed: int) -> None:
+    """Deflated items differ in size: never over budget, no room for one more, tasks even within one."""
+    generator, memory = torch.Generator().manual_seed(seed), Memory()
+    for task, size in enumerate(sizes):
+        x = torch.randint(0, 256, (size, 40), generator=generator) / 255
+        x[:, int(torch.randint(0, 40, (), generator=generator)) :] = 0
+        memory = memory + Memory.of({"x": x}, torch.zeros(size, 3), task=task, codecs="compressed")
+    first = memory.take(torch.tensor([(memory.tasks == task).nonzero()[0, 0] for task in memory.counts]))
+    if budget < first.nbytes:
+        with pytest.raises(SelfReminderError, match="raise the budget"):
+            memory.shrink(budget)
+        return
+    small = memory.shrink(budget)
+    assert small.nbytes <= budget
+    cut = [small.counts[t] for t in memory.counts if small.counts[t] < memory.counts[t]]
+    assert not cut or max(small.counts.values()) - min(cut) <= 1
+    if cut:
+        shares = share_evenly(len(small) + 1, list(memory.counts.values()))
+        rows = [(memory.tasks == task).nonzero().flatten()[:share] for task, share in enumerate(shares)]
+        assert memory.take(torch.cat(rows)).nbytes > budget
+
+
 @given(sizes_strategy, st.integers(0, 4000))
 def test_budget(sizes: list[int], budget: int) -> None:
     """Never over budget, even within one over tasks and classes, the first of each task stay."""
@@ -135,7 +170,41 @@ def test_bad_input() -> None:
         Memory.of({"x": torch.zeros(2, 5)}, torch.zeros(3, 3), task=1)
 
 
-def test_bytes_of_a_digit() -> None:
-    """An MNIST image, its logits and its provenance."""
-    digits = torch.randint(0, 256, (50, 784), dtype=torch.uint8) / 255
-    assert Memory.of({"x": digits}, torch.zeros(50, 10), task=0).item_nbytes <= 850
+def test_compressed_inputs_are_drawn_as_plain_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randint(0, 256, (60, 20), generator=torch.Generator().manual_seed(0)) / 255
+    plain, deflated = (Memory.of({"x": x}, torch.zeros(60, 2), task=0, codecs=name) for name in ("auto", "compressed"))
+
+    def drawn(memory: Memory) -> torch.Tensor:
+        return memory.draw(10, torch.Generator().manual_seed(1)).inputs["x"]
+
+    assert torch.equal(drawn(plain), drawn(deflated))
+    monkeypatch.setattr("selfreminder.memory._FITS", 0)  # too large to be kept inflated
+    assert torch.equal(drawn(plain), drawn(deflated.take(torch.arange(60))))
+
+
+@pytest.mark.parametrize("name", ["float16", "int8"])
+def test_smaller_logits(name: str) -> None:
+    logits = torch.randn(8, 10, generator=torch.Generator().manual_seed(0))
+    memory = Memory.of({"x": torch.zeros(8, 1)}, logits, task=0, logit_codec=name)
+    assert torch.equal(memory.draw(8).logits, memory.logits)
+    assert (memory.logits - logits).abs().max() <= tolerance(name, logits).max()
+    wider = memory + Memory.of({"x": torch.zeros(1, 1)}, torch.ones(1, 12), task=1, logit_codec=name)
+    assert torch.equal(wider.logits[:8, :10], memory.logits)
+    assert wider.kept_logits.codec == name
+    assert torch.equal(memory.with_logits(memory.logits).logits, memory.logits)
+
+
+@pytest.mark.parametrize(
+    ("codecs", "logit_codec", "most"),
+    [("auto", "float32", 850), ("auto", "float16", 830), ("compressed", "float32", 300), ("compressed", "int8", 270)],
+)
+def test_bytes_of_a_digit(digits: Stream, tmp_path: Path, codecs: str, logit_codec: str, most: int) -> None:
+    """An MNIST image, its logits, its provenance and its share of the file's head."""
+    order = torch.argsort(permutation(digits, 0))
+    x = digits[0].train.x[:500, order]  # as it was before the task shuffled it
+    memory = Memory.of({"x": x}, torch.randn(500, 10), task=0, codecs=codecs, logit_codec=logit_codec, time=1)
+    save_memory(memory, tmp_path / "memory")
+    in_file = (tmp_path / "memory").stat().st_size
+    assert in_file / 500 <= most
+    assert memory.nbytes < in_file < memory.nbytes + 2000  # what is counted is what is on disk
+    assert torch.equal(open_memory(tmp_path / "memory").draw(500).inputs["x"], x)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from selfreminder import memory_file
+from selfreminder import memory_file, tensor_file
+from selfreminder.codec import Encoded
 from selfreminder.errors import MemoryFileError
 from selfreminder.memory import Memory
 from selfreminder.memory_file import memory_hash, open_memory, save_memory
@@ -99,8 +100,24 @@ def test_newer_schema(path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(memory_file, "SCHEMA", 99)
     save_memory(memory, path)
     monkeypatch.undo()
-    with pytest.raises(MemoryFileError, match="schema 99, this version reads up to 1: update"):
+    with pytest.raises(MemoryFileError, match="schema 99, this version reads up to 2: update"):
         open_memory(path)
+
+
+def test_the_first_schema_is_still_read(memory: Memory, path: Path) -> None:
+    columns = memory.columns | {
+        "labels": memory.labels.to(torch.int32),
+        "sources": memory.sources.to(torch.int64),
+        "width": memory.widths,
+    }
+    about = {"schema": 1, "codecs": memory.codecs, "selection_names": ["given"], "next_id": 40}
+    about["sha256"] = memory_file._content_hash(columns, about)
+    tensor_file.write(path, columns, "selfreminder", about)
+    old = open_memory(path)
+    assert torch.equal(old.labels, memory.labels)
+    assert torch.equal(old.draw(40).inputs["x"], memory.draw(40).inputs["x"])
+    save_memory(old, path)
+    assert torch.equal(open_memory(path).logits, memory.logits)
 
 
 def test_not_a_memory(tmp_path: Path) -> None:
@@ -122,11 +139,11 @@ def test_not_a_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"codecs": {}},
-        {"codecs": {"x": "zstd", "mask": "raw"}},
+        {"inputs": {"x": Encoded("zstd", torch.zeros(40, 9))}},
+        {"inputs": {"x": Encoded("raw", torch.zeros(39, 9))}},
         {"selection_names": ()},
-        {"logits": torch.zeros(40)},
-        {"logits": torch.zeros(39, 5)},
+        {"kept_logits": Encoded("float32", torch.zeros(40))},
+        {"kept_logits": Encoded("float32", torch.zeros(39, 5))},
         {"labels": torch.zeros(40)},
         {"width": torch.full((40,), 99, dtype=torch.int16)},
         {"tasks": torch.arange(40, 0, -1, dtype=torch.int32)},

@@ -206,7 +206,7 @@ def test_strength_0_is_fine_tuning_and_more_holds_better(name: str, digits: Stre
     [
         (Size(per_class=60), "60 per class is larger than the data"),
         (Size(per_task=541), "541 items is larger than the data: 540 items"),
-        (Size(budget="2KB"), "holds 2 items of 847 bytes, fewer than one for each of the 3 tasks"),
+        (Size(budget="2KB"), "holds 2 items of 839 bytes, fewer than one for each of the 3 tasks"),
     ],
 )
 def test_a_memory_that_cannot_be_is_refused_before_training(

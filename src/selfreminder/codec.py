@@ -1,70 +1,339 @@
-"""How inputs are kept: each codec is a way to write a tensor smaller and to read it back.
+"""How inputs and logits are kept: each codec is a way to write a tensor smaller and to read it back.
 
-| name | keeps | read back |
+| inputs | keeps | read back |
 |---|---|---|
 | `auto` | `uint8` where that is exact, else `raw` | exactly |
 | `raw` | the tensor as it is: uint8 images, token ids, floats | exactly |
 | `float32` | float32 | to float32's precision |
 | `float16` | half the bytes | to float16's precision |
 | `uint8` | a quarter: x·255 rounded, for x in [0, 1] | within 1/510; exactly for images divided by 255 |
+| `affine8` | a quarter, any floats: 256 even steps from an item's least to its greatest value | within half a step |
+| `compressed` | `auto`, then each item deflated (zlib) | exactly |
+| `…+zlib` | any of the others, then each item deflated | as that one |
+
+| logits | keeps | read back |
+|---|---|---|
+| `float32` | float32 | exactly |
+| `float16` | half the bytes | to float16's precision |
+| `int8` | a quarter: 127 even steps up to an item's largest magnitude | within half a step |
+
+An item is deflated by itself, so that any of them can be read without the others.
 """
 
-from collections.abc import Callable
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from selfreminder.errors import SelfReminderError, unknown
 
-NAMES = ("auto", "raw", "float32", "float16", "uint8")
+_PLAIN = ("raw", "float32", "float16", "uint8", "affine8")
+_ZLIB = "+zlib"
+NAMES = ("auto", *_PLAIN, "compressed", *(f"{name}{_ZLIB}" for name in ("auto", *_PLAIN)))
+LOGIT_NAMES = ("float32", "float16", "int8")
 
 
-def _to_bytes(x: Tensor) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Items as a codec keeps them.
+
+    >>> kept = encode("uint8", torch.rand(5, 3))
+    >>> len(kept), kept.nbytes, kept.decode().shape
+    (5, 15, torch.Size([5, 3]))
+    """
+
+    codec: str
+    """not `auto`"""
+    values: Tensor
+    """(n, …); deflated, the bytes of all items one after the other"""
+    scale: Tensor | None = None
+    """(n, 2) each item's offset and step, or (n, 1) its step"""
+    sizes: Tensor | None = None
+    """(n,) bytes of each item, where they are deflated"""
+    item: tuple[str, tuple[int, ...]] | None = None
+    """dtype and shape of an item before it was deflated"""
+
+    def __len__(self) -> int:
+        return len(self.values if self.sizes is None else self.sizes)
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """Every tensor that is kept, by the ending of its name."""
+        parts = {"": self.values, ".scale": self.scale, ".sizes": self.sizes}
+        return {ending: part for ending, part in parts.items() if part is not None}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is not a tensor, as JSON can say it."""
+        if self.item is None:
+            return {"codec": self.codec}
+        return {"codec": self.codec, "dtype": self.item[0], "shape": list(self.item[1])}
+
+    @classmethod
+    def from_parts(cls, parts: dict[str, Tensor], facts: dict[str, Any]) -> "Encoded":
+        """The inverse of `parts` and `facts`."""
+        item = (facts["dtype"], tuple(facts["shape"])) if "dtype" in facts else None
+        return cls(facts["codec"], parts[""], parts.get(".scale"), parts.get(".sizes"), item)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one item."""
+        return tuple(self.values.shape[1:]) if self.item is None else self.item[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what is kept, before it was deflated."""
+        return self.values.dtype if self.item is None else _dtype(self.item[0])
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @property
+    def nbytes(self) -> int:
+        """All bytes that are kept."""
+        return sum(part.nbytes for part in self.parts.values())
+
+    def item_nbytes(self) -> Tensor:
+        """(n,) bytes of each item."""
+        aligned = [part for ending, part in self.parts.items() if ending or self.sizes is None]
+        fixed = sum(part[0].nbytes for part in aligned) if len(self) else 0
+        each = torch.full((len(self),), fixed, dtype=torch.int64)
+        return each if self.sizes is None else each + self.sizes.cpu()
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise if this cannot be what one of these codecs kept."""
+        plain = self.codec.removesuffix(_ZLIB)
+        deflated = self.codec != plain
+        good = self.codec in names and self.codec not in ("auto", "compressed", f"auto{_ZLIB}")
+        good = good and (self.scale is not None) == (plain in ("affine8", "int8"))
+        good = good and (self.sizes is not None) == (self.item is not None) == deflated
+        if good and self.scale is not None:
+            good = self.scale.shape == (len(self), 1 if plain == "int8" else 2)
+        if good and self.sizes is not None:
+            bytewise = self.values.ndim == 1 and self.values.dtype == torch.uint8
+            good = bytewise and bool((self.sizes > 0).all()) and int(self.sizes.sum()) == len(self.values)
+        if good and plain in _KEPT_AS:
+            good = self.dtype == _KEPT_AS[plain]
+        if not good:
+            raise SelfReminderError(f"what codec '{self.codec}' kept is not whole")
+
+    # New ones from old --------------------------------------------------------------------------------
+
+    def take(self, index: Tensor) -> "Encoded":
+        """The items of these rows."""
+        scale = None if self.scale is None else self.scale[index]
+        if self.sizes is None:
+            return replace(self, values=self.values[index], scale=scale)
+        sizes = self.sizes[index]
+        starts = (self.sizes.cumsum(0) - self.sizes)[index]
+        ends = sizes.cumsum(0)
+        places = torch.arange(int(sizes.sum())) + (starts - ends + sizes).repeat_interleave(sizes)
+        return replace(self, values=self.values[places], scale=scale, sizes=sizes)
+
+    def __add__(self, other: "Encoded") -> "Encoded":
+        """Both, one after the other; of different codecs, what both read back, so that nothing is rounded twice."""
+        if self.facts != other.facts or self.values.dtype != other.values.dtype:
+            both = torch.cat([self.decode(), other.decode()])
+            name = "float32" if both.dtype == torch.float32 else "raw"
+            deflated = self.codec.endswith(_ZLIB) and other.codec.endswith(_ZLIB)
+            return encode(f"{name}{_ZLIB}" if deflated else name, both)
+        theirs = other.parts
+        joined = {ending: torch.cat([part, theirs[ending]]) for ending, part in self.parts.items()}
+        return Encoded.from_parts(joined, self.facts)
+
+    def to(self, device: torch.device | str) -> "Encoded":
+        """On a device; deflated items stay on the CPU, where they can be read."""
+        if self.sizes is not None:
+            return self
+        scale = None if self.scale is None else self.scale.to(device)
+        return replace(self, values=self.values.to(device), scale=scale)
+
+    # Reading back -------------------------------------------------------------------------------------
+
+    def decode(self, index: Tensor | None = None) -> Tensor:
+        """What is read back: all items, or those of these rows."""
+        plain = self.codec.removesuffix(_ZLIB)
+        if self.sizes is None:
+            values = self.values if index is None else self.values.index_select(0, index)
+        else:
+            values = self._inflate(index)
+        scale = self.scale
+        if scale is not None:
+            scale = scale if index is None else scale.index_select(0, index.to(scale.device))
+            scale = scale.reshape(*scale.shape, *[1] * (values.ndim - 1)).to(values.device)
+        return _DECODE[plain](values, scale)
+
+    def _inflate(self, index: Tensor | None) -> Tensor:
+        rows = range(len(self)) if index is None else index.tolist()
+        values, ends = self.values.numpy().data, self._ends
+        size = math.prod(self.shape) * self.dtype.itemsize
+        inflated = bytearray(b"".join([_inflate(values[ends[row] : ends[row + 1]], size) for row in rows]))
+        read = torch.frombuffer(inflated, dtype=self.dtype) if inflated else torch.zeros(0, dtype=self.dtype)
+        read = read.reshape(len(rows), *self.shape)
+        return read if index is None else read.to(index.device)
+
+    @property
+    def _ends(self) -> list[int]:
+        assert self.sizes is not None
+        if (known := self.__dict__.get("_known_ends")) is None:
+            known = [0, *self.sizes.cumsum(0).tolist()]
+            self.__dict__["_known_ends"] = known  # a value: it never changes
+        return known
+
+
+# Each codec -----------------------------------------------------------------------------------------------
+
+
+def _to_uint8(x: Tensor) -> tuple[Tensor, None]:
     if x.numel() and not (x.min() >= 0 and x.max() <= 1):
         low, high = x.min().item(), x.max().item()
         raise SelfReminderError(
             f"codec 'uint8' keeps values from 0 to 1, these run from {low:g} to {high:g}: "
-            "use codec 'auto', or 'float16' for half of the bytes"
+            "use codec 'auto', or 'affine8' for a quarter of the bytes"
         )
-    return (x * 255).round().to(torch.uint8)
+    return (x * 255).round().to(torch.uint8), None
 
 
-_ENCODE: dict[str, Callable[[Tensor], Tensor]] = {
-    "raw": lambda x: x,
-    "float32": lambda x: x.to(torch.float32),
-    "float16": lambda x: x.to(torch.float16),
-    "uint8": _to_bytes,
+def _to_float16(x: Tensor) -> tuple[Tensor, None]:
+    if x.numel() and x.abs().max() > torch.finfo(torch.float16).max:
+        raise SelfReminderError(
+            f"float16 keeps magnitudes up to 65504, here is one of {x.abs().max().item():g}: use float32"
+        )
+    return x.to(torch.float16), None
+
+
+def _to_affine8(x: Tensor) -> tuple[Tensor, Tensor]:
+    flat = _flat(x.to(torch.float32))
+    low, high = flat.aminmax(dim=1, keepdim=True) if flat.numel() else (flat.new_zeros(len(x), 1),) * 2
+    step = (high - low) / 255
+    codes = ((flat - low) / step.where(step > 0, 1)).round_().clamp_(0, 255)
+    return codes.to(torch.uint8).reshape(x.shape), torch.cat([low, step], 1)
+
+
+def _to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
+    flat = _flat(x.to(torch.float32))
+    largest = flat.abs().amax(dim=1, keepdim=True) if flat.numel() else flat.new_zeros(len(x), 1)
+    step = largest / 127
+    return (flat / step.where(step > 0, 1)).round_().clamp_(-127, 127).to(torch.int8).reshape(x.shape), step
+
+
+_KEPT_AS = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "uint8": torch.uint8,
+    "affine8": torch.uint8,
+    "int8": torch.int8,
 }
-_DECODE: dict[str, Callable[[Tensor], Tensor]] = {
-    "raw": lambda kept: kept,
-    "float32": lambda kept: kept,
-    "float16": lambda kept: kept.to(torch.float32),
-    "uint8": lambda kept: kept.to(torch.float32).div_(255),
+_ENCODE: dict[str, Callable[[Tensor], tuple[Tensor, Tensor | None]]] = {
+    "raw": lambda x: (x, None),
+    "float32": lambda x: (x.to(torch.float32), None),
+    "float16": _to_float16,
+    "uint8": _to_uint8,
+    "affine8": _to_affine8,
+    "int8": _to_int8,
+}
+_DECODE: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "raw": lambda kept, _: kept,
+    "float32": lambda kept, _: kept,
+    "float16": lambda kept, _: kept.to(torch.float32),
+    "uint8": lambda kept, _: kept.to(torch.float32).div_(255),
+    "affine8": lambda kept, scale: torch.addcmul(scale[:, 0], kept.to(torch.float32), scale[:, 1]),
+    "int8": lambda kept, scale: kept.to(torch.float32).mul_(scale[:, 0]),
 }
 
 
 def resolve(name: str, x: Tensor) -> str:
     """The codec that `name` means for `x`: `auto` becomes `uint8` or `raw`, others stay.
 
-    >>> resolve("auto", torch.tensor([0.0, 1.0])), resolve("auto", torch.tensor([0.0, 0.3]))
-    ('uint8', 'raw')
+    >>> resolve("auto", torch.tensor([0.0, 1.0])), resolve("compressed", torch.tensor([0.0, 0.3]))
+    ('uint8', 'raw+zlib')
     """
     if name not in NAMES:
         raise unknown("codec", name, NAMES)
-    if name != "auto":
+    name = f"auto{_ZLIB}" if name == "compressed" else name
+    if not name.startswith("auto"):
         return name
     exact = x.dtype == torch.float32 and bool(((x >= 0) & (x <= 1)).all())
-    return "uint8" if exact and torch.equal(decode("uint8", encode("uint8", x)), x) else "raw"
+    exact = exact and torch.equal((x * 255).round().to(torch.uint8).to(torch.float32).div_(255), x)
+    return name.replace("auto", "uint8" if exact else "raw")
 
 
-def encode(name: str, x: Tensor) -> Tensor:
-    """`x` as codec `name` (not `auto`: see `resolve`) keeps it."""
-    return _ENCODE[name](x)
+def encode(name: str, x: Tensor) -> Encoded:
+    """Items (n, …) as codec `name` (not `auto`: see `resolve`) keeps them."""
+    plain = name.removesuffix(_ZLIB)
+    values, scale = _ENCODE[plain](x)
+    if name == plain:
+        return Encoded(name, values, scale)
+    deflated = [_deflate(row) for row in _rows(values)]
+    joined = b"".join(deflated)
+    return Encoded(
+        name,
+        torch.frombuffer(bytearray(joined), dtype=torch.uint8) if joined else torch.zeros(0, dtype=torch.uint8),
+        scale if scale is None else scale.cpu(),
+        torch.tensor([len(each) for each in deflated], dtype=torch.int32),
+        (str(values.dtype).removeprefix("torch."), tuple(values.shape[1:])),
+    )
 
 
-def decode(name: str, kept: Tensor) -> Tensor:
-    """What codec `name` reads back from what it kept."""
-    return _DECODE[name](kept)
+def _flat(x: Tensor) -> Tensor:
+    return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+def _rows(values: Tensor) -> np.ndarray:
+    flat = _flat(values.detach().cpu().contiguous())
+    return flat.view(torch.uint8).numpy() if flat.numel() else np.zeros((len(values), 0), np.uint8)
+
+
+def _deflate(row: np.ndarray) -> bytes:
+    compressor = zlib.compressobj(9, zlib.DEFLATED, -15)  # bare: a header and a checksum an item would be waste
+    return compressor.compress(row.data) + compressor.flush()
+
+
+def _inflate(deflated: memoryview, size: int) -> bytes:
+    inflater = zlib.decompressobj(-15)
+    try:
+        inflated = inflater.decompress(deflated, size + 1)  # never more, whatever a file says
+    except zlib.error as error:
+        raise SelfReminderError(f"a deflated item is damaged: {error}") from None
+    if len(inflated) != size or not inflater.eof:
+        raise SelfReminderError(f"a deflated item is damaged: it does not have {size} bytes")
+    return inflated
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise SelfReminderError(f"unknown dtype '{name}'")
+    return found
+
+
+def tolerance(name: str, x: Tensor) -> Tensor:
+    """The most that codec `name` may change each value of `x`: what it promises.
+
+    >>> tolerance("uint8", torch.zeros(2))
+    tensor([0.0020, 0.0020])
+    """
+    plain = resolve(name, x).removesuffix(_ZLIB) if name != "int8" else name
+    if plain in ("raw", "float32"):
+        single = x.to(torch.float32).to(x.dtype) if plain == "float32" else x
+        return (single.to(torch.float64) - x.to(torch.float64)).abs()
+    magnitude = x.abs().to(torch.float32)
+    if plain == "float16":
+        return magnitude * 2**-11 + 2**-25  # half of the last place, also of numbers too small to be normal
+    if plain == "uint8":
+        return torch.full_like(x, 1 / 510 + 1e-7)
+    flat = _flat(x.to(torch.float32))
+    largest = flat.abs().amax(1)
+    step = (flat.amax(1) - flat.amin(1)) / 255 if plain == "affine8" else largest / 127
+    # Half a step, and what float32 itself rounds on the way.
+    bound = step / 2 + 4 * torch.finfo(torch.float32).eps * (largest + 255 * step)
+    return bound.reshape(len(x), *[1] * (x.ndim - 1))
 
 
 def error(name: str, x: Tensor) -> float:
@@ -73,7 +342,7 @@ def error(name: str, x: Tensor) -> float:
     >>> error("float16", torch.tensor([0.0, 0.1])) < 1e-4
     True
     """
-    name = resolve(name, x)
     if x.numel() == 0:
         return 0.0
-    return (decode(name, encode(name, x)).to(torch.float64) - x.to(torch.float64)).abs().max().item()
+    read = encode(name if name == "int8" else resolve(name, x), x).decode()
+    return (read.to(torch.float64) - x.to(torch.float64)).abs().max().item()

@@ -1,26 +1,31 @@
 """Memory: a few old items with the logits that the model gave them. A value: ``memory = memory + remembered``."""
 
 import dataclasses
+import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from selfreminder import codec
-from selfreminder.errors import SelfReminderError
+from selfreminder.codec import Encoded
+from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.sizes import share_evenly, show_bytes
 
 UNKNOWN = -1
 """the label, source or time of an item where nobody said"""
 _MOST = 2**31 - 1
+_FITS = 2**29
+"""bytes of deflated inputs that are read once and kept beside the memory, so that a draw costs nothing"""
 _DTYPES = {
-    "logits": torch.float32,
     "width": torch.int16,
-    "labels": torch.int32,
+    "labels": torch.int16,
     "tasks": torch.int32,
     "ids": torch.int32,
     "sources": torch.int64,
@@ -54,22 +59,20 @@ class Memory:
     >>> memory = Memory.of({"x": torch.rand(6, 4)}, torch.zeros(6, 3), task=0)
     >>> memory = memory + Memory.of({"x": torch.rand(2, 4)}, torch.zeros(2, 3), task=1)
     >>> len(memory), memory.counts, memory.nbytes
-    (8, {0: 6, 1: 2}, 408)
+    (8, {0: 6, 1: 2}, 344)
     """
 
-    inputs: dict[str, Tensor] = field(default_factory=dict)
-    """as encoded; "x" for a plain tensor, several for tokenised text"""
-    codecs: dict[str, str] = field(default_factory=dict)
-    """how each input is kept"""
-    logits: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
-    """(n, K), padded to the widest"""
-    width: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int16))
-    """how many logits of each item count"""
-    labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
+    inputs: dict[str, Encoded] = field(default_factory=dict)
+    """as their codecs keep them; "x" for a plain tensor, several for tokenised text"""
+    kept_logits: Encoded = field(default_factory=lambda: codec.encode("float32", torch.zeros(0, 0)))
+    """(n, K), padded to the widest, as their codec keeps them"""
+    width: Tensor | None = None
+    """how many logits of each item count; None where all do"""
+    labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int16))
     tasks: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     ids: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     """given once, in order, never again"""
-    sources: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    sources: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     """the item's index in the data it was chosen from"""
     selections: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.uint8))
     """why it was chosen: an index into `selection_names`"""
@@ -88,6 +91,7 @@ class Memory:
         labels: Tensor | None = None,
         sources: Tensor | None = None,
         codecs: Mapping[str, str] | str = "auto",
+        logit_codec: str = "float32",
         selection: str = "given",
         time: int | None = None,
     ) -> "Memory":
@@ -100,30 +104,34 @@ class Memory:
         for name, values in (("labels", labels), ("sources", sources)):
             if values is not None and values.shape != (n,):
                 raise SelfReminderError(f"{name} have the shape {tuple(values.shape)}, there are {n} items")
-        if labels is not None and n and not (labels.min() >= UNKNOWN and labels.max() <= _MOST):
-            raise SelfReminderError(f"labels are classes from 0 on, or {UNKNOWN} where unknown")
-        if width > torch.iinfo(torch.int16).max:
-            raise SelfReminderError(f"a memory holds at most 32,767 logits an item, the model gives {width}")
+        most_classes = torch.iinfo(torch.int16).max
+        if labels is not None and n and not (labels.min() >= UNKNOWN and labels.max() <= most_classes):
+            raise SelfReminderError(f"labels are classes from 0 to {most_classes:,}, or {UNKNOWN} where unknown")
+        if width > most_classes:
+            raise SelfReminderError(f"a memory holds at most {most_classes:,} logits an item, the model gives {width}")
         for name, x in inputs.items():
             if len(x) != n:
                 raise SelfReminderError(f"input '{name}' has {len(x)} items, the logits {n}")
+        if logit_codec not in codec.LOGIT_NAMES:
+            raise unknown("logit codec", logit_codec, codec.LOGIT_NAMES)
         wanted = dict.fromkeys(inputs, codecs) if isinstance(codecs, str) else codecs
-        resolved = {name: codec.resolve(wanted[name], x) for name, x in inputs.items()}
+        device = logits.device
 
         def column(values: Tensor | int, dtype: torch.dtype) -> Tensor:
             if isinstance(values, int):
-                return torch.full((n,), values, dtype=dtype, device=logits.device)
-            return values.detach().to(logits.device, dtype)
+                return torch.full((n,), values, dtype=dtype, device=device)
+            return values.detach().to(device, dtype)
 
+        small = sources is None or not n or bool((sources.abs() <= _MOST).all())
         return cls(
-            inputs={name: codec.encode(resolved[name], x.detach()).to(logits.device) for name, x in inputs.items()},
-            codecs=resolved,
-            logits=logits.detach().to(torch.float32),
-            width=column(width, torch.int16),
-            labels=column(UNKNOWN if labels is None else labels, torch.int32),
+            inputs={
+                name: codec.encode(codec.resolve(wanted[name], x), x.detach()).to(device) for name, x in inputs.items()
+            },
+            kept_logits=codec.encode(logit_codec, logits.detach().to(torch.float32)),
+            labels=column(UNKNOWN if labels is None else labels, torch.int16),
             tasks=column(task, torch.int32),
-            ids=torch.arange(n, dtype=torch.int32, device=logits.device),
-            sources=column(UNKNOWN if sources is None else sources, torch.int64),
+            ids=torch.arange(n, dtype=torch.int32, device=device),
+            sources=column(UNKNOWN if sources is None else sources, torch.int32 if small else torch.int64),
             selections=column(0, torch.uint8),
             times=None if time is None else column(time, torch.int64),
             selection_names=(selection,),
@@ -132,19 +140,25 @@ class Memory:
 
     def check(self) -> None:
         """Raise if this cannot be a memory, whoever made it."""
-        columns = self.columns
-        for name, column in columns.items():
-            if column.ndim < 1 or len(column) != len(self):
+        for name, encoded, names in (
+            *((f"input '{name}'", x, codec.NAMES) for name, x in self.inputs.items()),
+            ("logits", self.kept_logits, codec.LOGIT_NAMES),
+        ):
+            encoded.check(names)
+            if len(encoded) != len(self):
+                raise SelfReminderError(f"{name}: {len(encoded)} items, there are {len(self)} of the others")
+        for name, dtype in _DTYPES.items():
+            if (column := getattr(self, name)) is None:
+                continue
+            if column.ndim != 1 or len(column) != len(self):
                 raise SelfReminderError(f"column '{name}' has not the length of the others, {len(self)}")
-            if name in _DTYPES and column.dtype != _DTYPES[name]:
-                raise SelfReminderError(f"column '{name}' is {column.dtype}, it should be {_DTYPES[name]}")
-        if self.codecs.keys() != self.inputs.keys() or not set(self.codecs.values()) <= set(codec.NAMES) - {"auto"}:
-            raise SelfReminderError(f"its codecs are {self.codecs}, its inputs {sorted(self.inputs)}")
-        good = self.logits.ndim == 2
+            if column.dtype != dtype and not (name == "sources" and column.dtype == torch.int32):
+                raise SelfReminderError(f"column '{name}' is {column.dtype}, it should be {dtype}")
+        good = len(self.kept_logits.shape) == 1
         if len(self) and good:
             good = bool(
-                (self.width >= 0).all()
-                and (self.width <= self.logits.shape[1]).all()
+                (self.widths >= 0).all()
+                and (self.widths <= self.kept_logits.shape[0]).all()
                 and (self.tasks[1:] >= self.tasks[:-1]).all()
                 and (self.selections < len(self.selection_names)).all()
             )
@@ -154,25 +168,49 @@ class Memory:
     # What it holds ------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self.logits)
+        return len(self.ids)
 
     def __repr__(self) -> str:
         return f"Memory({len(self)} items of {len(self.counts)} tasks, {show_bytes(self.nbytes)})"
 
+    @cached_property
+    def logits(self) -> Tensor:
+        """(n, K) float32, as they are read back."""
+        return self.kept_logits.decode()
+
+    @property
+    def widths(self) -> Tensor:
+        """(n,) how many logits of each item count."""
+        widest = self.kept_logits.shape[0]
+        return torch.full_like(self.ids, widest, dtype=torch.int16) if self.width is None else self.width
+
+    @property
+    def codecs(self) -> dict[str, str]:
+        """How each input is kept."""
+        return {name: x.codec for name, x in self.inputs.items()}
+
+    @property
+    def device(self) -> torch.device:
+        return self.ids.device
+
+    @property
+    def _plain(self) -> dict[str, Tensor]:
+        values = {name: getattr(self, name) for name in _DTYPES}
+        return {name: value for name, value in values.items() if value is not None}
+
     @property
     def columns(self) -> dict[str, Tensor]:
         """Every tensor by name: all that is kept, and all that a file holds."""
-        columns = {f"inputs.{name}": x for name, x in self.inputs.items()}
-        for name in _DTYPES:
-            if (value := getattr(self, name)) is not None:
-                columns[name] = value
-        return columns
+        encoded = {f"inputs.{name}": x for name, x in self.inputs.items()} | {"logits": self.kept_logits}
+        columns = {f"{name}{ending}": part for name, x in encoded.items() for ending, part in x.parts.items()}
+        return columns | self._plain
 
     @property
     def facts(self) -> dict[str, Any]:
         """What is not a column, as JSON can say it."""
         return {
-            "codecs": self.codecs,
+            "inputs": {name: x.facts for name, x in self.inputs.items()},
+            "logits": self.kept_logits.facts,
             "selection_names": list(self.selection_names),
             "next_id": self.next_id,
         }
@@ -180,14 +218,17 @@ class Memory:
     @classmethod
     def from_columns(cls, columns: Mapping[str, Tensor], facts: Mapping[str, Any]) -> "Memory":
         """The inverse of `columns` and `facts`."""
-        inputs = {k.removeprefix("inputs."): v for k, v in columns.items() if k.startswith("inputs.")}
-        rest = {k: v for k, v in columns.items() if not k.startswith("inputs.")}
+
+        def encoded(name: str, facts: dict[str, Any]) -> Encoded:
+            parts = {ending: columns.get(f"{name}{ending}") for ending in ("", ".scale", ".sizes")}
+            return Encoded.from_parts({ending: part for ending, part in parts.items() if part is not None}, facts)
+
         return cls(
-            inputs=inputs,
-            codecs=dict(facts["codecs"]),
+            inputs={name: encoded(f"inputs.{name}", about) for name, about in facts["inputs"].items()},
+            kept_logits=encoded("logits", facts["logits"]),
             selection_names=tuple(facts["selection_names"]),
             next_id=int(facts["next_id"]),
-            **rest,
+            **{name: columns[name] for name in _DTYPES if name in columns},
         )
 
     @property
@@ -197,8 +238,24 @@ class Memory:
 
     @property
     def item_nbytes(self) -> int:
-        """Bytes of one item."""
+        """Bytes of one item: of the mean one, where they differ."""
         return self.nbytes // len(self) if len(self) else 0
+
+    @property
+    def least_item_nbytes(self) -> int:
+        """Bytes that no item can be kept in fewer than, however well it deflates."""
+        parts = (part for name, part in self.columns.items() if self._is_aligned(name))
+        return sum(part[0].nbytes for part in parts) if len(self) else 0
+
+    def _is_aligned(self, column: str) -> bool:
+        return not any(column == f"inputs.{name}" and x.sizes is not None for name, x in self.inputs.items())
+
+    def _nbytes_before(self) -> Tensor:
+        """(n + 1,) bytes of the items before each place."""
+        each = self.kept_logits.item_nbytes() + sum(column.element_size() for column in self._plain.values())
+        for encoded in self.inputs.values():
+            each = each + encoded.item_nbytes()
+        return torch.nn.functional.pad(each.cumsum(0), (1, 0))
 
     @cached_property
     def counts(self) -> dict[int, int]:
@@ -218,17 +275,20 @@ class Memory:
             raise SelfReminderError(
                 f"this memory holds the inputs {sorted(self.inputs)}, the other {sorted(other.inputs)}"
             )
-        inputs, codecs = {}, {}
-        for name in self.inputs:
-            inputs[name], codecs[name] = self._merge_input(other, name)
+        for name, ours in self.inputs.items():
+            if ours.shape != other.inputs[name].shape:
+                raise SelfReminderError(
+                    f"this memory holds inputs '{name}' of shape {ours.shape}, "
+                    f"the new ones have {other.inputs[name].shape}"
+                )
         names = tuple(dict.fromkeys((*self.selection_names, *other.selection_names)))
         recoded = torch.tensor([names.index(name) for name in other.selection_names], dtype=torch.uint8)
-        widest = max(self.logits.shape[1], other.logits.shape[1])
+        widest = max(self.kept_logits.shape[0], other.kept_logits.shape[0])
+        uneven = bool((self.widths != widest).any() or (other.widths != widest).any())
         merged = Memory(
-            inputs=inputs,
-            codecs=codecs,
-            logits=torch.cat([_widen(self.logits, widest), _widen(other.logits, widest)]),
-            width=torch.cat([self.width, other.width]),
+            inputs={name: ours + other.inputs[name] for name, ours in self.inputs.items()},
+            kept_logits=_widen(self.kept_logits, widest) + _widen(other.kept_logits, widest),
+            width=torch.cat([self.widths, other.widths]) if uneven else None,
             labels=torch.cat([self.labels, other.labels]),
             tasks=torch.cat([self.tasks, other.tasks]),
             ids=torch.cat([self.ids, other.ids + self.next_id]),
@@ -241,24 +301,20 @@ class Memory:
         in_order = bool((merged.tasks[1:] >= merged.tasks[:-1]).all())
         return merged if in_order else merged.take(torch.arange(len(merged), device=merged.tasks.device))
 
-    def _merge_input(self, other: "Memory", name: str) -> tuple[Tensor, str]:
-        ours, theirs = self.inputs[name], other.inputs[name]
-        if ours.shape[1:] != theirs.shape[1:]:
-            raise SelfReminderError(
-                f"this memory holds inputs '{name}' of shape {tuple(ours.shape[1:])}, "
-                f"the new ones have {tuple(theirs.shape[1:])}"
-            )
-        if self.codecs[name] == other.codecs[name] and ours.dtype == theirs.dtype:
-            return torch.cat([ours, theirs]), self.codecs[name]
-        # Different codecs: keep what both read back, so that nothing is rounded a second time.
-        decoded = codec.decode(self.codecs[name], ours), codec.decode(other.codecs[name], theirs)
-        return torch.cat(decoded), "raw"
-
     def take(self, index: Tensor) -> "Memory":
         """The items of these rows (indices or a mask), in this order within a task."""
         rows = index.nonzero().flatten() if index.dtype == torch.bool else index
         rows = rows[torch.argsort(self.tasks[rows], stable=True)]
-        return Memory.from_columns({name: column[rows] for name, column in self.columns.items()}, self.facts)
+        return dataclasses.replace(
+            self,
+            inputs={name: x.take(rows) for name, x in self.inputs.items()},
+            kept_logits=self.kept_logits.take(rows),
+            **{name: column[rows] for name, column in self._plain.items()},
+        )
+
+    def with_logits(self, logits: Tensor) -> "Memory":
+        """The same items with other logits (n, K)."""
+        return dataclasses.replace(self, kept_logits=codec.encode(self.kept_logits.codec, logits))
 
     def interleave(self, task: int, older: int) -> "Memory":
         """Let the items of a task that joined it later, all but its `older` first ones, rank among those.
@@ -278,27 +334,36 @@ class Memory:
         """At most `budget` bytes: every task gives up its last items until all tasks are even within one."""
         if not len(self):
             return self
-        items = budget // self.item_nbytes
-        if items < len(self.counts):
+        before = self._nbytes_before()
+        counts = list(self.counts.values())
+        starts = list(accumulate(counts, initial=0))
+
+        def rows(items: int) -> list[tuple[int, int]]:
+            return [(start, start + share) for start, share in zip(starts, share_evenly(items, counts))]
+
+        def size(items: int) -> int:
+            return sum(int(before[end] - before[start]) for start, end in rows(items))
+
+        items = bisect_right(range(len(self) + 1), budget, key=size) - 1
+        if items < len(counts):
             raise SelfReminderError(
-                f"a budget of {show_bytes(budget)} holds {items} items of {self.item_nbytes} bytes, "
-                f"fewer than one for each of the {len(self.counts)} tasks: raise the budget"
+                f"a budget of {show_bytes(budget)} holds {max(items, 0)} items of {self.item_nbytes} bytes, "
+                f"fewer than one for each of the {len(counts)} tasks: raise the budget"
             )
-        if items >= len(self):
+        if items == len(self):
             return self
-        shares = share_evenly(items, list(self.counts.values()))
-        kept, start = [], 0
-        for share, count in zip(shares, self.counts.values()):
-            kept.append(torch.arange(start, start + share))
-            start += count
-        return self.take(torch.cat(kept).to(self.ids.device))
+        return self.take(torch.cat([torch.arange(*each) for each in rows(items)]).to(self.device))
 
     def to(self, device: torch.device | str) -> "Memory":
         """The same memory with its columns on a device."""
-        if self.logits.device == torch.device(device):
+        if self.device == torch.device(device):
             return self
-        moved = {name: column.to(device) for name, column in self.columns.items()}
-        return Memory.from_columns(moved, self.facts)
+        return dataclasses.replace(
+            self,
+            inputs={name: x.to(device) for name, x in self.inputs.items()},
+            kept_logits=self.kept_logits.to(device),
+            **{name: column.to(device) for name, column in self._plain.items()},
+        )
 
     # Reading back -------------------------------------------------------------------------------------
 
@@ -330,13 +395,26 @@ class Memory:
             return column if index is None else column.index_select(0, index)
 
         return MemoryBatch(
-            inputs={name: codec.decode(self.codecs[name], pick(x)) for name, x in self.inputs.items()},
+            inputs={name: self._read(name, index) for name in self.inputs},
             logits=pick(self.logits),
             mask=None if self._mask is None else pick(self._mask),
             labels=pick(self._long_labels),
             tasks=pick(self.tasks),
             weight=weight,
         )
+
+    def _read(self, name: str, index: Tensor | None) -> Tensor:
+        if name in self._inflated:
+            read = self._inflated[name]
+            return read if index is None else read.index_select(0, index)
+        return self.inputs[name].decode(index)
+
+    @cached_property
+    def _inflated(self) -> dict[str, Tensor]:
+        """Deflated inputs that fit, read once and for all."""
+        deflated = {name: x for name, x in self.inputs.items() if x.sizes is not None}
+        size = sum(len(x) * math.prod(x.shape) * 4 for x in deflated.values())
+        return {name: x.decode().to(self.device) for name, x in deflated.items()} if size <= _FITS else {}
 
     @cached_property
     def _layout(self) -> tuple[Tensor, Tensor, int]:
@@ -350,18 +428,18 @@ class Memory:
 
     @cached_property
     def _mask(self) -> Tensor | None:
-        widest = self.logits.shape[1]
-        if bool((self.width == widest).all()):
+        if self.width is None:
             return None
-        return torch.arange(widest, device=self.width.device) < self.width[:, None]
+        return torch.arange(self.kept_logits.shape[0], device=self.device) < self.width[:, None]
 
     @cached_property
     def _long_labels(self) -> Tensor:
         return self.labels.long()
 
 
-def _widen(logits: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(logits, (0, width - logits.shape[1]))
+def _widen(logits: Encoded, width: int) -> Encoded:
+    padded = torch.nn.functional.pad(logits.values, (0, width - logits.shape[0]))
+    return dataclasses.replace(logits, values=padded)
 
 
 def _times(memory: Memory) -> Tensor:

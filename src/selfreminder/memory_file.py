@@ -5,6 +5,7 @@ columns and facts. The same content gives the same bytes. Nothing is ever unpick
 """
 
 import hashlib
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from selfreminder import tensor_file
 from selfreminder.errors import MemoryFileError
 from selfreminder.memory import Memory
 
-SCHEMA = 1
+SCHEMA = 2
 _KEY = "selfreminder"
+_AT_ONCE = 1024
+"""items that are decoded at a time, so that a large memory stays where it is"""
 
 
 def save_memory(memory: Memory, path: str | os.PathLike[str]) -> None:
@@ -34,6 +37,8 @@ def open_memory(path: str | os.PathLike[str], *, verify: bool = True) -> Memory:
     if verify and _content_hash(columns, about) != about["sha256"]:
         raise MemoryFileError(f"{path} was changed after it was written: its content does not match its hash")
     try:
+        if about["schema"] == 1:
+            columns, about = _from_schema_1(columns, about)
         memory = Memory.from_columns(columns, about)
         memory.check()
     except (KeyError, TypeError, ValueError) as error:
@@ -44,6 +49,43 @@ def open_memory(path: str | os.PathLike[str], *, verify: bool = True) -> Memory:
 def memory_hash(path: str | os.PathLike[str]) -> str:
     """The content hash that a memory file carries."""
     return _read(Path(path))[1]["sha256"]
+
+
+def item_hashes(memory: Memory) -> list[str]:
+    """12 hex digits an item, of its inputs and logits as they are read back.
+
+    They depend neither on the other items nor on how anything is kept, so an item can be found again after a
+    merge or a deletion, when ids and rows have changed.
+    """
+    hashes = []
+    for rows in torch.arange(len(memory), device=memory.device).split(_AT_ONCE):
+        inputs = {name: _widest(memory.inputs[name].decode(rows)) for name in sorted(memory.inputs)}
+        logits, widths = memory.kept_logits.decode(rows), memory.widths[rows].tolist()
+        about = {name: f"{name!r} {x.dtype} {list(x.shape[1:])}".encode() for name, x in inputs.items()}
+        columns = [(about[name], _bytes_of_each(x)) for name, x in inputs.items()]
+        for item, (width, kept) in enumerate(zip(widths, _bytes_of_each(logits))):
+            digest = hashlib.sha256()
+            for what, each in columns:
+                digest.update(what)
+                digest.update(each[item])
+            digest.update(f"logits {width}".encode())
+            digest.update(kept[: width * logits.element_size()])
+            hashes.append(digest.hexdigest()[:12])
+    return hashes
+
+
+def _widest(x: Tensor) -> Tensor:
+    """The same numbers in the widest type of their kind, because a merge may widen them."""
+    if x.is_complex():
+        return x
+    return x.to(torch.float64 if x.is_floating_point() else torch.int64)
+
+
+def _bytes_of_each(x: Tensor) -> list[memoryview]:
+    """The bytes of each item of (n, …)."""
+    flat = x.detach().cpu().contiguous().reshape(len(x), math.prod(x.shape[1:]))
+    rows = flat.view(torch.uint8).numpy() if flat.numel() else [b""] * len(x)
+    return [memoryview(row) for row in rows]
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -59,6 +101,13 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if type(schema) is not int or schema < 1 or "sha256" not in about:
         raise MemoryFileError(f"{path} does not say which schema or hash it has: it was edited")
     return columns, about
+
+
+def _from_schema_1(columns: dict[str, Tensor], about: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """As this version writes it: schema 1 had one codec name an input, and wider labels."""
+    inputs = {name: {"codec": name_of_codec} for name, name_of_codec in about["codecs"].items()}
+    facts = about | {"inputs": inputs, "logits": {"codec": "float32"}}
+    return columns | {"labels": columns["labels"].to(torch.int16)}, facts
 
 
 def _content_hash(columns: dict[str, Tensor], about: dict[str, Any]) -> str:

@@ -26,15 +26,16 @@ from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.modes import depends_on_mode, eval_mode
+from selfreminder.per_sample import Inputs, rows
 from selfreminder.recall import Report, TaskReport
 from selfreminder.seeds import seed_for
-from selfreminder.selection import choose, ranking
+from selfreminder.selection import find
+from selfreminder.selection.base import Candidates, Selection, choose, shares
 from selfreminder.sizes import Size
 
 ItemLoss = Callable[[Tensor, MemoryBatch], Tensor]
 """(logits now, remembered items) -> one penalty an item"""
 
-Inputs = Tensor | Mapping[str, Tensor]
 LogitsOf = Callable[[nn.Module, Any, Tensor | int], Tensor]
 
 ITEM_LOSSES: dict[str, ItemLoss] = {
@@ -64,6 +65,7 @@ class Reminder:
         over_tasks: Literal["sum", "mean"] = "sum",
         batch_size: int = 128,
         codec: str = "auto",
+        logit_codec: str = "float32",
         transform: Callable[[Any], Any] | None = None,
         logits_of: LogitsOf | None = None,
         mode: Literal["eval", "train"] = "eval",
@@ -76,7 +78,8 @@ class Reminder:
             loss: "logit", "distill", "logit+label", or a function of (logits, MemoryBatch) giving (n,).
             over_tasks: "sum" is the paper's; with "mean" a hundred tasks do not weigh a hundredfold.
             batch_size: the most items that one penalty looks at.
-            codec: how inputs are kept, see `selfreminder.codec`; "auto" loses nothing.
+            codec: how inputs are kept, see `selfreminder.codec`; "auto" and "compressed" lose nothing.
+            logit_codec: how logits are kept: "float32", "float16" or "int8".
             transform: from what is kept (say, raw uint8 images) to what the model takes.
             logits_of: how to call the model: (model, inputs, task) -> logits (n, K), where `task` is one number
                 for all items, or a tensor with one for each; say, to choose an output head.
@@ -98,12 +101,14 @@ class Reminder:
             raise SelfReminderError(f"strength is {strength}: it is a number from 0 on")
         if codec not in codecs.NAMES:
             raise unknown("codec", codec, codecs.NAMES)
+        if logit_codec not in codecs.LOGIT_NAMES:
+            raise unknown("logit codec", logit_codec, codecs.LOGIT_NAMES)
         self.memory = Memory() if memory is None else memory
         self.strength = strength
         self.loss = ITEM_LOSSES[loss] if isinstance(loss, str) else loss
         self.over_tasks = over_tasks
         self.batch_size = batch_size
-        self.codec = codec
+        self.codec, self.logit_codec = codec, logit_codec
         self.transform = transform
         self.logits_of = logits_of or _call
         self.mode = mode
@@ -183,7 +188,9 @@ class Reminder:
         per_class: int | None = None,
         per_task: int | None = None,
         budget: str | int | None = None,
-        select: str = "random",
+        select: str | Selection = "random",
+        validation: tuple[Inputs, Tensor] | None = None,
+        gradients: Tensor | None = None,
         sources: Tensor | None = None,
         time: int | None = None,
     ) -> None:
@@ -196,7 +203,10 @@ class Reminder:
             task: a new one by default; or the number of one that these items join.
             per_class, per_task, budget: how much, by exactly one of the three. A budget ("2MB") is a total:
                 each new task shrinks the others evenly.
-            select: which, see `selfreminder.selection`.
+            select: which, by name (`selfreminder list` has them), or a function of `selection.base.Candidates`.
+            validation: inputs and labels that the model was not trained on; "influence" looks at them.
+            gradients: (n,) mean gradient norms early in training, for "gradient": see
+                `selfreminder.per_sample.gradient_norms`; without them it takes the norms now.
             sources: (n,) where each sample came from, if its index in `inputs` does not say.
             time: when, in seconds since 1970.
         """
@@ -209,36 +219,47 @@ class Reminder:
         strata = self.record(model, given, task).argmax(1).cpu() if labels is None else labels.cpu()
         if len(strata) != n:
             raise SelfReminderError(f"{n} inputs, but {len(strata)} labels")
-        generator = torch.Generator().manual_seed(seed_for(self.seed, "selection", task, self.memory.next_id))
-        ranked = ranking(select)(strata, generator)
+        device = _device(model)
 
         def remembered(index: Tensor) -> Memory:
-            chosen = {name: x[index.to(x.device)] for name, x in given.items()}
+            chosen = _named(rows(given, index))
             if not all(bool(x.isfinite().all()) for x in chosen.values() if x.is_floating_point()):
                 raise SelfReminderError("the inputs hold values that are not finite")
-            as_read = _read_back(chosen, self.codec)
             return Memory.of(
                 chosen,
-                self.record(model, as_read, task),
+                self.record(model, _read_back(chosen, self.codec), task),
                 task=task,
                 labels=None if labels is None else strata[index],
                 sources=index if sources is None else sources.cpu()[index],
                 codecs=self.codec,
-                selection=select,
+                logit_codec=self.logit_codec,
+                selection=select if isinstance(select, str) else getattr(select, "__name__", "given"),
                 time=time,
-            ).to(_device(model))
+            ).to(device)
 
-        memory = self.memory.to(_device(model))
+        memory = self.memory.to(device)
         if size.budget_bytes is None:
-            index = choose(ranked, strata, per_class=size.per_class, total=size.per_task)
-            self.memory = memory + remembered(index)
+            wanted = shares(strata, per_class=size.per_class, total=size.per_task)
         else:
-            most = min(n, max(1, size.budget_bytes // remembered(ranked[:1]).item_nbytes))
-            index = choose(ranked, strata, total=most)
-            merged = memory + remembered(index)
+            least = remembered(torch.zeros(1, dtype=torch.long)).least_item_nbytes
+            wanted = shares(strata, total=min(n, max(1, size.budget_bytes // least)))
+        candidates = Candidates(
+            inputs=inputs,
+            labels=strata,
+            count=max(wanted.values(), default=0),
+            generator=torch.Generator().manual_seed(seed_for(self.seed, "selection", task, memory.next_id)),
+            model=model,
+            logits_of=lambda model, part: self.logits_of(model, self._transformed(_on(part, device)), task),
+            validation=validation,
+            gradients=gradients,
+        )
+        ranked = (find(select) if isinstance(select, str) else select)(candidates)
+        merged = memory + remembered(choose(ranked.cpu(), strata, wanted))
+        if size.budget_bytes is not None:
             if task in memory.counts:
                 merged = merged.interleave(task, memory.counts[task])
-            self.memory = merged.shrink(size.budget_bytes)
+            merged = merged.shrink(size.budget_bytes)
+        self.memory = merged
 
     @torch.no_grad()
     def record(self, model: nn.Module, inputs: Inputs, task: int) -> Tensor:
@@ -247,7 +268,7 @@ class Reminder:
         n, device, parts = len(next(iter(given.values()))), _device(model), []
         with eval_mode(model):
             for start in range(0, n, self.batch_size):
-                part = {name: x[start : start + self.batch_size].to(device) for name, x in given.items()}
+                part = _on(rows(given, slice(start, start + self.batch_size)), device)
                 logits = self.logits_of(model, self._transformed(part), task)
                 _check_logits(logits)
                 parts.append(logits.float())
@@ -266,7 +287,7 @@ class Reminder:
     def _report_task(self, model: nn.Module, memory: Memory, task: int) -> TaskReport:
         kept = memory.to(_device(model)).draw(len(memory))
         now = self.record(model, kept.inputs, task)
-        width = int(memory.width.max())
+        width = int(memory.widths.max())
         if now.shape[1] != kept.logits.shape[1]:  # heads of other tasks are wider, or outputs have grown since
             self._check_fit(now, kept, width)
             now = F.pad(now, (0, kept.logits.shape[1] - width))
@@ -295,7 +316,7 @@ class Reminder:
     # ---------------------------------------------------------------------------------------------------
 
     def _draw(self, device: torch.device, generator: torch.Generator | None) -> MemoryBatch:
-        if self.memory.logits.device != device:
+        if self.memory.device != device:
             self.memory = self.memory.to(device)
         if generator is None:
             if device not in self._generators:
@@ -354,7 +375,10 @@ def _device(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
-def _read_back(inputs: dict[str, Tensor], codec_name: str) -> dict[str, Tensor]:
+def _on(inputs: Inputs, device: torch.device) -> dict[str, Tensor]:
+    return {name: x.to(device) for name, x in _named(inputs).items()}
+
+
+def _read_back(inputs: dict[str, Tensor], codec: str) -> dict[str, Tensor]:
     """Inputs as they will be read back from the memory: whatever is recorded is what will be fed again."""
-    nothing = torch.zeros(len(next(iter(inputs.values()))), 0)
-    return Memory.of(inputs, nothing, task=0, codecs=codec_name).draw(len(nothing)).inputs
+    return {name: codecs.encode(codecs.resolve(codec, x), x).decode() for name, x in inputs.items()}

@@ -14,7 +14,7 @@ from selfreminder.colors import SPACES, to_color_space
 from selfreminder.data import Images
 from selfreminder.errors import SelfReminderError
 from selfreminder.seeds import seed_for
-from selfreminder.selection import choose, random
+from selfreminder.selection.base import choose, shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,8 @@ def image_parts(images: Images, *, seed: int, count: int | None = None, validati
     if count is not None:
         if not 0 < count <= len(labels):
             raise SelfReminderError(f"{count} training images were asked for, the data has {len(labels)}")
-        index = choose(random(labels, generator), labels, total=count)
+        shuffled = torch.randperm(len(labels), generator=generator)
+        index = choose(shuffled, labels, shares(labels, total=count))
     kept, held = split_stratified(labels[index], validation, generator)
 
     def part(x: np.ndarray, y: np.ndarray) -> Split:
@@ -137,7 +138,7 @@ def flat_parts(images: Images, *, seed: int, count: int | None = None, validatio
 
 def split_stratified(labels: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Indices of the rest and of a random `fraction` of every class, one item at least where there are two."""
-    ranked = random(labels, generator)
+    ranked = torch.randperm(len(labels), generator=generator)
     rest, held = [], []
     for label in torch.unique(labels):
         members = ranked[labels[ranked] == label]

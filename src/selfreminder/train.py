@@ -131,6 +131,7 @@ def train(
             started = time.monotonic()
             mean_loss = _epoch(model, optimizer, data, task, method, how, state, watcher, saving)
             state = replace(state, epoch=epoch + 1, step=0, losses=None)
+            method.after_epoch(model, task, epoch, how.epochs)
             watcher.epoch(epoch, mean_loss, time.monotonic() - started)
             if how.plateau and not _go_on(model, optimizer, task, method, how, state):
                 break

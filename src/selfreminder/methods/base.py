@@ -13,10 +13,15 @@ from torch import Tensor, nn
 
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory, MemoryBatch
+from selfreminder.per_sample import gradient_norms
 from selfreminder.reminder import Reminder
-from selfreminder.selection import choose, ranking
+from selfreminder.selection import find, parse
+from selfreminder.selection.base import shares
 from selfreminder.sizes import Size
 from selfreminder.stream import Split, Task
+
+EARLY = 0.1
+"""the share of epochs, one at least, whose gradients selection by gradient looks at"""
 
 
 class Batch(NamedTuple):
@@ -80,6 +85,9 @@ class Method:
     def after_step(self, model: nn.Module, step: Step) -> None:
         """After the optimiser's step."""
 
+    def after_epoch(self, model: nn.Module, task: Task, epoch: int, epochs: int) -> None:
+        """When an epoch, counted from 0, of so many is done."""
+
     def after_task(self, model: nn.Module, task: Task) -> None:
         """When a task has been learned."""
 
@@ -121,6 +129,10 @@ class MemoryMethod(Method):
     """how much is kept"""
     select: str = "random"
     """which samples are kept"""
+    codec: str = "auto"
+    """how samples are kept"""
+    logit_codec: str = "float32"
+    """how logits are kept"""
     memory_batch: int = 128
     """the most remembered items in a step"""
     over_tasks: Literal["sum", "mean"] = "sum"
@@ -134,8 +146,12 @@ class MemoryMethod(Method):
             loss=self.item_loss,
             over_tasks=self.over_tasks,
             batch_size=self.memory_batch,
+            codec=self.codec,
+            logit_codec=self.logit_codec,
             seed=self.seed,
         )
+        self._early: Tensor | None = None
+        """per training item, the sum of its gradient norms over the early epochs"""
 
     @abstractmethod
     def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
@@ -150,14 +166,16 @@ class MemoryMethod(Method):
             self.reminder.logits_of = self.logits_of
         # A memory larger than the data, or an unknown selection, should not come to light after hours.
         train, budget = stream[0].train, self.size.budget_bytes
-        ranked = ranking(self.select)(train.y, torch.Generator())
+        find(self.select)
         if budget is None:
-            choose(ranked, train.y, per_class=self.size.per_class, total=self.size.per_task)
+            shares(train.y, per_class=self.size.per_class, total=self.size.per_task)
         else:
-            item = Memory.of({"x": train.x[:1]}, torch.zeros(1, stream[0].classes), task=0)
-            if budget // item.nbytes < len(stream):
+            some = train.x[:100]
+            logits = torch.zeros(len(some), stream[0].classes)
+            item = Memory.of({"x": some}, logits, task=0, codecs=self.codec, logit_codec=self.logit_codec).item_nbytes
+            if budget // item < len(stream):
                 raise SelfReminderError(
-                    f"a budget of {self.size.budget} holds {budget // item.nbytes} items of {item.nbytes} bytes, "
+                    f"a budget of {self.size.budget} holds {budget // item} items of {item} bytes, "
                     f"fewer than one for each of the {len(stream)} tasks: raise the budget"
                 )
         return model
@@ -170,10 +188,28 @@ class MemoryMethod(Method):
             penalty = self.reminder.penalty(model, generator=step.generator)
         return F.cross_entropy(logits, batch.y) + penalty
 
+    def after_epoch(self, model: nn.Module, task: Task, epoch: int, epochs: int) -> None:
+        if parse(self.select)[0] == "gradient" and epoch < max(1, round(EARLY * epochs)):
+            data = task.train
+
+            def logits_of(model: nn.Module, x: Any) -> Tensor:
+                return self.predict(model, x.to(next(model.parameters()).device), task.head)
+
+            norms = gradient_norms(model, logits_of, data.x, data.y)
+            self._early = norms if self._early is None else self._early + norms
+
     def after_task(self, model: nn.Module, task: Task) -> None:
         self.reminder.remember(
-            model, task.train.x, task.train.y, task=task.index, select=self.select, **vars(self.size)
+            model,
+            task.train.x,
+            task.train.y,
+            task=task.index,
+            select=self.select,
+            validation=(task.validation.x, task.validation.y),
+            gradients=self._early,
+            **vars(self.size),
         )
+        self._early = None
         self._seen = list(self.reminder.memory.counts)
 
     def nbytes(self) -> int:
@@ -182,12 +218,13 @@ class MemoryMethod(Method):
     def state_dict(self) -> dict[str, Tensor]:
         memory = self.reminder.memory
         facts = torch.frombuffer(bytearray(json.dumps(memory.facts).encode()), dtype=torch.uint8)
-        return {"memory.facts": facts, **memory.columns}
+        early = {} if self._early is None else {"early": self._early}
+        return {"memory.facts": facts, **memory.columns, **early}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        columns = {name: column for name, column in state.items() if name != "memory.facts"}
         facts = json.loads(bytes(state["memory.facts"].cpu().numpy()))
-        self.reminder.memory = Memory.from_columns(columns, facts)
+        self.reminder.memory = Memory.from_columns(state, facts)
+        self._early = None if "early" not in state else state["early"].cpu()
         self._seen = list(self.reminder.memory.counts)
 
     def save(self, folder: Path) -> None:

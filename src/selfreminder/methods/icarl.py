@@ -6,7 +6,7 @@ The targets are the previous model's: all are recorded again at every task's end
 so that λ compares with the other methods'; `literal` takes the paper's mean instead.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -40,4 +40,4 @@ class Icarl(MemoryMethod):
             old = memory.take(memory.tasks == task)
             logits = self.reminder.record(model, old.draw(len(old)).inputs, task)
             parts.append(nn.functional.pad(logits, (0, memory.logits.shape[1] - logits.shape[1])))
-        return replace(memory, logits=torch.cat(parts))
+        return memory.with_logits(torch.cat(parts))
