@@ -14,22 +14,8 @@ from matplotlib.ticker import MaxNLocator
 
 from selfreminder.atomic import replacing
 from selfreminder.report.curves import Estimate, MethodResult
+from selfreminder.report.looks import look
 
-# Okabe and Ito's colours, which colour-blind people can tell apart; a method keeps its own in every figure.
-_LOOK = {
-    "joint": ("#000000", "."),
-    "fsr-logit": ("#0072B2", "o"),
-    "fsr-distill": ("#56B4E9", "s"),
-    "fsr-logitlab": ("#009E73", "D"),
-    "adam": ("#D55E00", "v"),
-    "sgd": ("#E69F00", "^"),
-    "ewc": ("#CC79A7", "P"),
-    "icarl": ("#882255", "X"),
-    "lwf": ("#999999", "<"),
-    "hat": ("#6A51A3", ">"),
-    "generative-replay": ("#8C6D31", "*"),
-}
-_OTHERS = (("#117733", "h"), ("#DDCC77", "p"), ("#332288", "8"))
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -92,14 +78,6 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
             figure.savefig(temporary, format=kind, metadata=metadata)
     plt.close(figure)
     return paths
-
-
-def look(method: str, all_methods: list[str]) -> tuple[str, str]:
-    """A method's colour and marker."""
-    if method in _LOOK:
-        return _LOOK[method]
-    others = [name for name in all_methods if name not in _LOOK]
-    return _OTHERS[others.index(method) % len(_OTHERS)]
 
 
 def _line(axes: Axes, curve: list[Estimate], colour: str, marker: str, label: str, zorder: float) -> None:

@@ -1,0 +1,31 @@
+"""`selfreminder report`: a comparison as one HTML page."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from selfreminder.atomic import write_text
+from selfreminder.errors import SelfReminderError
+from selfreminder.report.findings import find
+from selfreminder.report.page import comparison_page
+
+
+def report(folder: Path, *, out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None) -> None:
+    """Make one HTML page of a comparison's records, at any moment: tables, charts, settings, the command.
+
+    The page is a single file that needs no network.
+
+    Parameters
+    ----------
+    folder
+        The folder of a comparison, done or running.
+    out
+        The file to write; by default report.html in the folder.
+    """
+    found = find(folder)
+    path = out or folder / "report.html"
+    if path.is_dir():
+        raise SelfReminderError(f"{path} is a folder: name a file, such as {path / 'report.html'}")
+    write_text(path, comparison_page(found))
+    print(f"Report: {path}, {found.done} of {len(found.experiments)} runs done")

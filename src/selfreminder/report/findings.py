@@ -1,0 +1,141 @@
+"""What the folder of a comparison or a grid holds at this moment: its runs, and the results of those that are done."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from selfreminder.errors import SelfReminderError, unknown
+from selfreminder.experiment.failures import read_failure
+from selfreminder.experiment.folder import read_grid, run_folders, show
+from selfreminder.experiment.records import RECORDS, Records, read
+from selfreminder.experiment.spec import Experiment
+from selfreminder.report.curves import Estimate, MethodResult
+from selfreminder.report.groups import grouped
+from selfreminder.report.looks import look
+from selfreminder.report.redo import Redo, redo
+
+_SAID_AS = {"strength": "λ", "lr": "step size", "select": "selection"}
+_MARKERS = "os^vD<>PX*ph8"
+"""by which several settings of one method are told apart: its colour stays the same"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method with the settings it ran with: what a line of the table and of a chart stands for."""
+
+    name: str
+    """the method's, with what is special to it where the folder has a method with several settings"""
+    experiment: Experiment
+    runs: tuple[Records, ...]
+    """those that are done, one for each seed"""
+    result: MethodResult
+    colour: str
+    marker: str
+
+    @property
+    def method(self) -> str:
+        return self.experiment.method
+
+    @property
+    def matrix(self) -> list[list[Estimate]]:
+        """The accuracy matrix over seeds: row t has the test accuracies on tasks 0…t after task t."""
+        by_task = zip(*(run.test for run in self.runs), strict=True)
+        return [[Estimate.of(list(values)) for values in zip(*rows, strict=True)] for rows in by_task]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The runs of a folder, by method and seed."""
+
+    runs: tuple[Records, ...]
+    """that have begun"""
+    left: tuple[Experiment, ...]
+    """that have not, as far as the folder knows of them"""
+    entries: tuple[Entry, ...]
+    """of the runs that are done, the best first"""
+    redo: Redo | None
+    """None where no command would give these runs"""
+    failures: dict[str, str]
+    """why runs failed, by key"""
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        return [*(run.experiment for run in self.runs), *self.left]
+
+    @property
+    def done(self) -> int:
+        return sum(run.done for run in self.runs)
+
+
+def find(folder: Path) -> Findings:
+    """Read the records of a folder, which may be growing."""
+    _check(folder)
+    begun = [records for path in run_folders(folder) if (records := read(path)) is not None]
+    keys = {records.experiment.key for records in begun}
+    left = [experiment for experiment in read_grid(folder) or [] if experiment.key not in keys]
+    if not begun and not left:
+        raise SelfReminderError(f"{folder} holds no records of runs{_where_else(folder)}")
+    begun.sort(key=lambda run: (run.experiment.method, run.experiment.seed, run.experiment.key))
+    try:
+        entries = _entries(begun)
+    except LookupError as error:
+        raise SelfReminderError(
+            f"{folder} holds records of an earlier version, without {error}: run it again in a new folder"
+        ) from None
+    experiments = [*(run.experiment for run in begun), *left]
+    done = {run.experiment.key for run in begun if run.done}
+    failed = {key: read_failure(folder / key) for experiment in experiments if (key := experiment.key) not in done}
+    failures = {key: failure.reason for key, failure in failed.items() if failure is not None}
+    return Findings(tuple(begun), tuple(left), entries, redo(experiments, folder), failures)
+
+
+def _check(folder: Path) -> None:
+    if not folder.exists():
+        beside = folder.parent
+        names = sorted(path.name for path in beside.iterdir() if path.is_dir()) if beside.is_dir() else []
+        if names:
+            raise unknown(f"folder in {beside.resolve()}", folder.name, names)
+        raise SelfReminderError(f"{folder} does not exist: give the folder of a comparison")
+    if not folder.is_dir():
+        raise SelfReminderError(f"{folder} is a file: give the folder of a comparison")
+    if (folder / RECORDS).exists():
+        raise SelfReminderError(f"{folder} is the folder of one run: give the one around it, {folder.resolve().parent}")
+
+
+def _where_else(folder: Path) -> str:
+    inside = sorted({path.parent.parent.name for path in folder.glob(f"*/*/{RECORDS}")})
+    if inside:
+        return f": give one of the folders in it, {', '.join(inside)}"
+    return ": give the folder of a comparison, such as `selfreminder compare` makes"
+
+
+def _entries(runs: Sequence[Records]) -> tuple[Entry, ...]:
+    methods: dict[str, dict[str, list[Records]]] = {}
+    for run in runs:
+        if run.done:
+            settings = replace(run.experiment, seed=0).key
+            methods.setdefault(run.experiment.method, {}).setdefault(settings, []).append(run)
+    bounds = [run for runs in methods.get("joint", {}).values() for run in runs]
+    entries: list[Entry] = []
+    for method, variants in methods.items():
+        colour, marker = look(method, list(methods))
+        markers = [marker, *(other for other in _MARKERS if other != marker)]
+        experiments = [variant[0].experiment for variant in variants.values()]
+        for place, (experiment, group) in enumerate(zip(experiments, variants.values())):
+            name = method + _special(experiment, experiments)
+            result = grouped(group if method == "joint" else [*group, *bounds], ())[0].result
+            entries.append(Entry(name, experiment, tuple(group), result, colour, markers[place % len(markers)]))
+    return tuple(sorted(entries, key=lambda entry: (-entry.result.task_average.mean, entry.name)))
+
+
+def _special(experiment: Experiment, variants: Sequence[Experiment]) -> str:
+    """What tells a run's settings from the others of its method."""
+    own, others = experiment.as_dict(), [other.as_dict() for other in variants]
+    differing = [key for key in own if key != "seed" and any(other[key] != own[key] for other in others)]
+    said = [f"{_SAID_AS.get(key, key.replace('_', ' '))} {_value(own[key])}" for key in differing]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _value(value: Any) -> str:
+    return "default" if value is None else show(value)

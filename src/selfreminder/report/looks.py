@@ -1,0 +1,96 @@
+"""How methods look, in every figure and on every page; and colours that stand for a share."""
+
+# Okabe and Ito's colours, which colour-blind people can tell apart; a method keeps its own in every figure.
+_LOOK = {
+    "joint": ("#000000", "."),
+    "fsr-logit": ("#0072B2", "o"),
+    "fsr-distill": ("#56B4E9", "s"),
+    "fsr-logitlab": ("#009E73", "D"),
+    "adam": ("#D55E00", "v"),
+    "sgd": ("#E69F00", "^"),
+    "ewc": ("#CC79A7", "P"),
+    "icarl": ("#882255", "X"),
+    "lwf": ("#999999", "<"),
+    "hat": ("#6A51A3", ">"),
+    "generative-replay": ("#8C6D31", "*"),
+}
+_OTHERS = (("#117733", "h"), ("#DDCC77", "p"), ("#332288", "8"))
+
+_DIMMEST = 0.55
+"""the OKLab lightness below which a line is hard to see on a dark page"""
+
+
+def look(method: str, all_methods: list[str]) -> tuple[str, str]:
+    """A method's colour and marker."""
+    if method in _LOOK:
+        return _LOOK[method]
+    others = [name for name in all_methods if name not in _LOOK]
+    return _OTHERS[others.index(method) % len(_OTHERS)]
+
+
+def on_dark(colour: str) -> str:
+    """The same hue for a dark page: lighter where it would not be seen there; black becomes white.
+
+    >>> on_dark("#000000"), on_dark("#56B4E9")
+    ('#ffffff', '#56b4e9')
+    """
+    lightness, a, b = _to_oklab(colour)
+    if lightness < 0.01:
+        return "#ffffff"
+    return _from_oklab(max(lightness, _DIMMEST), a, b)
+
+
+def blend(low: str, high: str, share: float) -> str:
+    """The colour at `share` of the way from low to high, in OKLab: equal steps look equal.
+
+    >>> blend("#ffffff", "#000000", 0.5)
+    '#636363'
+    """
+    ends = zip(_to_oklab(low), _to_oklab(high))
+    return _from_oklab(*(start + (end - start) * share for start, end in ends))
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's contrast of two colours, from 1 to 21.
+
+    >>> contrast("#000000", "#ffffff")
+    21.0
+    """
+    dim, bright = sorted(_luminance(colour) for colour in (one, other))
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = _linear(colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(colour: str) -> list[float]:
+    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+
+
+def _to_oklab(colour: str) -> tuple[float, float, float]:
+    """Björn Ottosson's OKLab (2020)."""
+    red, green, blue = _linear(colour)
+    long = (0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue) ** (1 / 3)
+    medium = (0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue) ** (1 / 3)
+    short = (0.0883024619 * red + 0.2817188376 * green + 0.6299787005 * blue) ** (1 / 3)
+    return (
+        0.2104542553 * long + 0.7936177850 * medium - 0.0040720468 * short,
+        1.9779984951 * long - 2.4285922050 * medium + 0.4505937099 * short,
+        0.0259040371 * long + 0.7827717662 * medium - 0.8086757660 * short,
+    )
+
+
+def _from_oklab(lightness: float, a: float, b: float) -> str:
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = (
+        4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
+    )
+    channels = (12.92 * c if c <= 0.0031308 else 1.055 * c ** (1 / 2.4) - 0.055 for c in linear)
+    return "#" + "".join(f"{round(255 * min(max(c, 0.0), 1.0)):02x}" for c in channels)

@@ -1,0 +1,114 @@
+"""The part of a page that says what was run, and how to run it again."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element
+
+from selfreminder import methods, selection
+from selfreminder.experiment.benchmarks import SCALES, benchmark
+from selfreminder.experiment.folder import show
+from selfreminder.experiment.spec import Experiment
+from selfreminder.report.blocks import facts, note, section, table, warning
+from selfreminder.report.findings import Findings
+from selfreminder.report.markup import Child, element
+
+_STEP_SIZES = {"adam": 1e-4, "sgd": 1e-3}
+"""the paper's, of runs that name none: see `selfreminder.train.Training`"""
+
+
+def settings_block(found: Findings) -> Element:
+    """The settings that the runs share, then those of each method."""
+    runs = found.experiments
+    compared = found.redo and found.redo.comparison
+    scale = ("Scale", compared.scale, SCALES[compared.scale]) if compared else ("Scale", "of its own", "")
+    width = _values(runs, "width")
+    pairs = [
+        ("Benchmark", _values(runs, "benchmark"), _one([benchmark(run.benchmark).summary for run in runs])),
+        scale,
+        ("Data", _values(runs, "data"), _one([_images(run) for run in runs])),
+        ("Tasks", _values(runs, "tasks"), ""),
+        ("Epochs", _values(runs, "epochs"), "on each task" + (", at most" if runs[0].plateau else "")),
+        ("Batch", _values(runs, "batch_size"), "items"),
+        ("Network", _one([benchmark(run.benchmark).model for run in runs]), f"{width} × the paper's width"),
+        ("Memory", " or ".join(dict.fromkeys(_memory(run) for run in runs)), ""),
+        ("Selection", _values(runs, "select"), _one([_selection(run) for run in runs])),
+        ("Codec", _values(runs, "codec"), f"logits as {_values(runs, 'logit_codec')}"),
+        ("Weight decay", _values(runs, "weight_decay"), ""),
+        ("Device", _values(runs, "device"), ""),
+    ]
+    rows = [
+        [element("span", name, element("small", methods.summary(run.method))), *_own(run)]
+        for name, run in _kinds(found).items()
+    ]
+    headings = ["Method", "Optimiser", "Step size", "λ"]
+    if any(run.options for run in runs):
+        headings.append("Options")
+    caption = "The settings of each method"
+    made = table(headings, [row[: len(headings)] for row in rows], caption, words=("Options",))
+    return section("Settings", facts(pairs), made)
+
+
+def redo_block(found: Findings) -> Element:
+    """The command that gives these records, and the versions that gave them."""
+    said: list[Child] = []
+    if found.redo is None:
+        said.append(element("p", "No single command gives just these runs: their settings are above."))
+    else:
+        said.append(element("pre", element("code", *_whole_options(found.redo.command))))
+        if not found.redo.exact:
+            text = "The table of strengths and step sizes has changed since: the command takes the new ones."
+            said.append(warning(text))
+        if found.redo.file:
+            said += [note(f"with {found.redo.file[0]}:"), element("pre", element("code", found.redo.file[1]))]
+    counts = Counter(tuple(sorted(run.versions.items())) for run in found.runs)
+    for versions, count in counts.most_common():
+        which = f"{count} of the runs with" if len(counts) > 1 else "Run with"
+        said.append(note(f"{which} {', '.join(f'{name} {version}' for name, version in versions)}."))
+    return section("Do it again", *said)
+
+
+def _whole_options(command: str) -> list[Child]:
+    """A command that is not broken within the name of an option."""
+    parts = re.split(r"((?<= )--\S+)", command)
+    return [element("span", part) if part.startswith("--") else part for part in parts]
+
+
+def _kinds(found: Findings) -> dict[str, Experiment]:
+    """Each method with its settings, by name; those of which no run is done come last."""
+    kinds = {entry.name: entry.experiment for entry in found.entries}
+    seen = {experiment.method for experiment in kinds.values()}
+    return kinds | {run.method: run for run in found.experiments if run.method not in seen}
+
+
+def _values(runs: Sequence[Experiment], name: str) -> str:
+    return " or ".join(dict.fromkeys(show(getattr(run, name)) for run in runs))
+
+
+def _one(texts: Sequence[str]) -> str:
+    """What holds for all, or nothing."""
+    return texts[0] if len(set(texts)) == 1 else ""
+
+
+def _images(run: Experiment) -> str:
+    count = "all training images" if run.images is None else f"{run.images:,} training images"
+    return f"{count}, {run.validation:.0%} of them held out for validation"
+
+
+def _selection(run: Experiment) -> str:
+    return selection.summary(run.select.partition(":")[0])
+
+
+def _memory(run: Experiment) -> str:
+    return f"{run.size} and task" if run.per_class is not None else str(run.size)
+
+
+def _own(run: Experiment) -> list[str]:
+    """A method's optimiser, step size, λ and options, with the defaults filled in."""
+    kind = methods.method_class(run.method)
+    optimizer = run.optimizer or kind.optimizer
+    step_size = _STEP_SIZES[optimizer] if run.lr is None else run.lr
+    strength = kind.__dataclass_fields__.get("strength")
+    used = strength and (strength.default if run.strength is None else run.strength)
+    options = ", ".join(f"{name} {show(value)}" for name, value in run.options.items())
+    return [optimizer, show(step_size), "–" if used is None else show(float(used)), options]
