@@ -75,7 +75,7 @@ def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixt
         (["--device", "cuda:77"], "torch finds no CUDA here"),
         (["--per-class", "600"], "600 per class is larger than the data: the largest class has 540 items"),
         (["--per-task", "5401"], "5401 items is larger than the data: 5400 items"),
-        (["--budget", "800"], "holds 0 items of 847 bytes"),
+        (["--budget", "800"], "holds 0 items of 839 bytes"),
     ],
 )
 def test_a_memory_that_cannot_be(size: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +89,7 @@ def test_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main([*TINY, "--seeds", "2", "--methods", "adam,fsr-logit", "--per-class", "1"]) == 0
     folder = tmp_path / "runs/permuted-mnist-demo-1-per-class-tasks-2-epochs-1-width-0.06"
     out = capsys.readouterr().out
-    assert re.search(r"fsr-logit +0\.\d{3} ± 0\.\d{3} +0\.\d{3} ± 0\.\d{3} +-?0\.\d{3} ± 0\.\d{3} +16\.9 kB", out)
+    assert re.search(r"fsr-logit +0\.\d{3} ± 0\.\d{3} +0\.\d{3} ± 0\.\d{3} +-?0\.\d{3} ± 0\.\d{3} +16\.8 kB", out)
     assert (folder / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
     svg = (folder / "accuracy.svg").read_bytes()
     assert b"<svg" in svg
@@ -98,7 +98,7 @@ def test_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     answer = json.loads(capsys.readouterr().out)
     adam, logit = answer["results"]
     assert (adam["method"], logit["method"]) == ("adam", "fsr-logit")
-    assert (adam["bytes"], logit["bytes"]) == (0, 20 * 847)
+    assert (adam["bytes"], logit["bytes"]) == (0, 20 * 839)
     for key in ("task_average", "first_task", "forgetting"):
         assert 0 <= logit[key]["stderr"] < 1
         assert -1 < logit[key]["mean"] < 1
@@ -211,7 +211,7 @@ def test_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["memory", "list", "m", "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["results"]
     expected = {"id": 2, "task": 0, "label": None, "source": None, "selection": "given"}
-    assert items[2] == expected | {"time": "1970-01-02T00:00:00+00:00"}
+    assert items[2].items() >= (expected | {"time": "1970-01-02T00:00:00+00:00"}).items()
     assert main(["memory", "list", "m"]) == 0
     assert "1970-01-02" in capsys.readouterr().out
     assert main(["memory", "show", "m"]) == 0

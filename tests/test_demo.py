@@ -19,7 +19,7 @@ def test_demo_shows_forgetting_and_remembering(tmp_path: Path, capsys: pytest.Ca
     adam, logit = json.loads(capsys.readouterr().out)["results"]
     assert logit["task_average"]["mean"] > adam["task_average"]["mean"] + 0.25
     assert logit["forgetting"]["mean"] < 0.1 < adam["forgetting"]["mean"]
-    assert logit["bytes"] == 10 * 100 * 847
+    assert logit["bytes"] == 10 * 100 * 839
 
 
 DOES_NOT_APPLY = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from selfreminder import methods, selection
+from selfreminder import methods
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.benchmarks import BENCHMARKS, SCALES
 from selfreminder.experiment.comparison import Comparison
@@ -18,9 +18,11 @@ from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed, Progress
 from selfreminder.experiment.records import RECORDS, TIMINGS, read
 from selfreminder.experiment.run import run
-from selfreminder.experiment.spec import SELECTIONS, Experiment, is_tuned, tuned
+from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.state import STATE
+from selfreminder.experiment.tuned import is_tuned, tuned
 from selfreminder.memory_file import open_memory
+from selfreminder.sizes import Size
 from selfreminder.train import StoppedError
 
 SMALL = Experiment(
@@ -51,7 +53,7 @@ def test_records(tmp_path: Path) -> None:
     assert records.done
     assert records.experiment == SMALL
     assert [len(row) for row in records.test] == [len(row) for row in records.validation] == [1, 2, 3]
-    assert [event["bytes"] for event in records.tasks] == [20 * 847, 40 * 847, 60 * 847]
+    assert [event["bytes"] for event in records.tasks] == [20 * 839, 40 * 839, 60 * 839]
     assert len(records.epochs) == 6
     assert len(open_memory(tmp_path / "memory.safetensors")) == 60
     assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "memory.safetensors", RECORDS, TIMINGS]
@@ -259,10 +261,6 @@ def test_bad_specs(change: dict, message: str) -> None:
         replace(SMALL, **change)
 
 
-def test_selections_are_named_where_they_are() -> None:
-    assert SELECTIONS.keys() == selection.SELECTIONS.keys()
-
-
 def test_every_method_has_a_strength_and_it_is_known_who_chose_it() -> None:
     with_strength = [name for name in methods.names() if "strength" in methods.method_class(name).__dataclass_fields__]
     for name, of_benchmark in BENCHMARKS.items():
@@ -271,7 +269,7 @@ def test_every_method_has_a_strength_and_it_is_known_who_chose_it() -> None:
     for method in ("sgd", "fsr-logit", "fsr-distill", "fsr-logitlab"):
         assert is_tuned("permuted-mnist", "small", method)
     assert not is_tuned("mixture", "small", "fsr-logit")
-    own, other = (tuned("permuted-mnist", "small", "fsr-logit", per_class)["strength"] for per_class in (50, 1))
+    own, other = (tuned("permuted-mnist", "small", "fsr-logit", Size(n))["strength"] for n in (50, 1))
     assert own < other  # few items need a stronger hold
     assert Comparison(benchmark="mixture", scale="demo", methods=("sgd", "hat")).untuned == ["hat"]
 

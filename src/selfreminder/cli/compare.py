@@ -2,8 +2,6 @@
 
 import json as json_format
 import re
-import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -13,14 +11,14 @@ from cyclopts import Parameter, Token
 
 from selfreminder.atomic import write_text
 from selfreminder.cli.data import fetch
-from selfreminder.cli.display import watched
+from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
 from selfreminder.cli.tables import print_table
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done
 from selfreminder.experiment.records import read
-from selfreminder.report.curves import Estimate, MethodResult, results
+from selfreminder.report.curves import MethodResult, results
 from selfreminder.sizes import Size, show_bytes
 
 
@@ -45,6 +43,8 @@ def compare(
     per_task: Whole | None = None,
     budget: str | None = None,
     select: str = "random",
+    codec: str = "auto",
+    logit_codec: str = "float32",
     tasks: Whole | None = None,
     epochs: Whole | None = None,
     width: float | None = None,
@@ -52,6 +52,7 @@ def compare(
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     data_dir: Path | None = None,
     device: str = "cpu",
+    retry_failed: Annotated[bool, Parameter(negative="")] = False,
     json: bool = False,
 ) -> int:
     """Compare methods on a benchmark: a table, and the accuracy on the first task and over all tasks as figures.
@@ -76,7 +77,11 @@ def compare(
     budget
         Bytes of the whole memory, such as 250KB.
     select
-        How items are selected.
+        How items are selected, with options after a colon: herding:kernel=gaussian. See `selfreminder list`.
+    codec
+        How items are kept: auto, float32, float16, uint8, affine8, compressed.
+    logit_codec
+        How their logits are kept: float32, float16, int8.
     tasks
         Tasks in the stream; by default as the scale says.
     epochs
@@ -91,6 +96,8 @@ def compare(
         A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
     device
         cpu or cuda.
+    retry_failed
+        Try runs again that have failed twice in the same way.
     json
         Print JSON instead of a table.
     """
@@ -102,6 +109,8 @@ def compare(
         seeds=seeds,
         size=Size(per_class, per_task, budget) if asked else None,
         select=select,
+        codec=codec,
+        logit_codec=logit_codec,
         tasks=tasks,
         epochs=epochs,
         width=width,
@@ -114,17 +123,17 @@ def compare(
         fetch(name, data_dir)
     folder = out or Path("runs") / comparison.name
     with comparison.claimed(folder):
-        grid = Grid(experiments, folder, jobs, None if data_dir is None else str(data_dir))
+        own_data = None if data_dir is None else str(data_dir)
+        grid = Grid(experiments, folder, jobs, own_data, retry_failed=retry_failed)
         try:
             _run(grid)
         except KeyboardInterrupt:
-            print(f"Stopped; what was done is in {folder}. To go on: {shlex.join(_command())}", file=sys.stderr)
+            how_to_go_on(folder)
             return 130
         found = results(records for job in grid.all if (records := read(job.folder)) is not None)
         if found:
             _present(comparison, found, folder, json)
-    for job, failure in grid.failures:
-        print(f"selfreminder: {job.experiment.key} failed: {failure.reason}", file=sys.stderr)
+    say_failures(grid)
     return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
 
 
@@ -141,10 +150,6 @@ def _run(grid: Grid) -> None:
             for _, failure in grid.failures:
                 if failure.users_mistake:
                     raise SelfReminderError(failure.reason)
-
-
-def _command() -> list[str]:
-    return ["selfreminder", *sys.argv[1:]]
 
 
 def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as_json: bool) -> None:
@@ -177,7 +182,7 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
     print(f"{title}, after {experiment.tasks} tasks")
     columns = ["method", "task average", "first task", "forgetting", "ρ", "bytes kept"]
     rows = [
-        [r.method, *map(_show, (r.task_average, r.first_task, r.forgetting, r.rho)), show_bytes(r.bytes)]
+        [r.method, *map(show_estimate, (r.task_average, r.first_task, r.forgetting, r.rho)), show_bytes(r.bytes)]
         for r in sorted(found, key=lambda result: -result.task_average.mean)
     ]
     if not any(r.rho for r in found):
@@ -189,9 +194,3 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
     if comparison.untuned:
         print(f"Not tuned for this benchmark at this scale, defaults were used: {', '.join(comparison.untuned)}")
     print(f"Figures: {', '.join(map(str, figures))}")
-
-
-def _show(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "-"
-    return f"{estimate.mean:.3f}" + ("" if estimate.stderr is None else f" ± {estimate.stderr:.3f}")

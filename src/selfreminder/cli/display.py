@@ -1,8 +1,10 @@
 """The live display of a grid: a line for each running run, and one for all. Plain lines where no terminal is."""
 
+import shlex
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -10,10 +12,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from selfreminder.experiment.failures import given_up
 from selfreminder.experiment.grid import Grid, Job
-from selfreminder.experiment.progress import Done
+from selfreminder.experiment.progress import Done, Failed
+from selfreminder.report.curves import Estimate
 
 _PLAIN_EVERY = 10.0
+_MOST_NAMES = 5
 
 
 def show_time(seconds: float | None) -> str:
@@ -29,8 +34,53 @@ def show_time(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def failure_lines(failures: Iterable[tuple[str, Failed]]) -> list[str]:
+    """A line for each reason why runs of these names failed.
+
+    >>> failure_lines([("a", Failed("too large", "mistake")), ("b", Failed("too large", "mistake"))])
+    ['2 runs failed: too large (a, b)']
+    """
+    by_reason: dict[tuple[str, bool], list[str]] = {}
+    for name, failure in failures:
+        by_reason.setdefault((failure.reason, given_up(failure)), []).append(name)
+    lines = []
+    for (reason, is_given_up), names in by_reason.items():
+        what, where = f"{names[0]} failed", ""
+        if len(names) > 1:
+            more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
+            what, where = f"{len(names)} runs failed", f" ({', '.join(names[:_MOST_NAMES] + more)})"
+        again = "; more than once, so not tried again without --retry-failed" if is_given_up else ""
+        lines.append(f"{what}: {reason}{where}{again}")
+    return lines
+
+
+def say_failures(grid: Grid) -> None:
+    """Say on standard error which runs failed, and why."""
+    for line in failure_lines((job.experiment.key, failure) for job, failure in grid.failures):
+        print(f"selfreminder: {line}", file=sys.stderr)
+
+
+def how_to_go_on(folder: Path) -> None:
+    """Say on standard error what an interrupted command has left."""
+    command = shlex.join(["selfreminder", *sys.argv[1:]])
+    print(f"Stopped; what was done is in {folder}. To go on: {command}", file=sys.stderr)
+
+
+def show_estimate(estimate: Estimate | None) -> str:
+    """A mean with its standard error.
+
+    >>> show_estimate(Estimate(0.5, 0.01)), show_estimate(Estimate(0.5, None)), show_estimate(None)
+    ('0.500 ± 0.010', '0.500', '-')
+    """
+    if estimate is None:
+        return "-"
+    return f"{estimate.mean:.3f}" + ("" if estimate.stderr is None else f" ± {estimate.stderr:.3f}")
+
+
 def watched(grid: Grid) -> Generator[Job | None]:
     """Run a grid while showing on standard error how it goes; yields what `Grid.run` does."""
+    if grid.note:
+        print(f"selfreminder: {grid.note}", file=sys.stderr)
     console = Console(file=sys.stderr, highlight=False)
     if console.is_terminal:
         with Live(console=console, transient=True, auto_refresh=False) as live:
@@ -47,20 +97,23 @@ def watched(grid: Grid) -> Generator[Job | None]:
             yield job
 
 
-def _done(grid: Grid) -> int:
-    return sum(isinstance(job.answer, Done) for job in grid.all)
+def _overall(grid: Grid) -> str:
+    done = sum(isinstance(job.answer, Done) for job in grid.all)
+    elsewhere = sum(job.elsewhere and job.answer is None for job in grid.all)
+    parts = [f"{done} of {len(grid.all)} runs done"]
+    parts += [f"{len(grid.failures)} failed"] if grid.failures else []
+    parts += [f"{elsewhere} in another process"] if elsewhere else []
+    return ", ".join([*parts, f"{show_time(grid.seconds_left())} left"])
 
 
 def _plain(grid: Grid, job: Job | None) -> str:
-    overall = f"{_done(grid)} of {len(grid.all)} runs done, {show_time(grid.seconds_left())} left"
+    overall = _overall(grid)
     if job is not None and isinstance(job.answer, Done):
         average = job.progress.average if job.progress else None
         shown = "" if average is None else f", task average {average:.3f}"
-        return f"{job.experiment.method} seed {job.experiment.seed}: done{shown}; {overall}"
+        return f"{job.label}: done{shown}; {overall}"
     running = ", ".join(
-        f"{j.experiment.method} seed {j.experiment.seed} task {j.progress.task}/{j.progress.tasks}"
-        for j in grid.all
-        if j.running and j.progress
+        f"{j.label} task {j.progress.task}/{j.progress.tasks}" for j in grid.all if j.running and j.progress
     )
     return f"{overall}; {running or 'starting'}"
 
@@ -71,7 +124,7 @@ def _picture(grid: Grid) -> Group:
         if not job.running:
             continue
         progress = job.progress
-        name = Text(f"{job.experiment.method} seed {job.experiment.seed}", style="bold")
+        name = Text(job.label, style="bold")
         if progress is None:
             table.add_row(name, Text("starting", style="dim"))
             continue
@@ -83,5 +136,4 @@ def _picture(grid: Grid) -> Group:
             "" if progress.average is None else f"average {progress.average:.3f}",
             f"{show_time(job.seconds_left())} left",
         )
-    overall = Text(f"{_done(grid)} of {len(grid.all)} runs done, {show_time(grid.seconds_left())} left")
-    return Group(table, overall)
+    return Group(table, Text(_overall(grid)))

@@ -2,10 +2,9 @@
 
 import json as json_format
 
-from selfreminder import methods
+from selfreminder import methods, selection
 from selfreminder.cli.tables import print_rows
 from selfreminder.experiment.benchmarks import BENCHMARKS, SCALES
-from selfreminder.experiment.spec import SELECTIONS
 
 
 def show(*, json: bool = False) -> None:
@@ -19,7 +18,7 @@ def show(*, json: bool = False) -> None:
     names = {
         "methods": {name: methods.summary(name) for name in methods.names()},
         "benchmarks": {name: benchmark.summary for name, benchmark in BENCHMARKS.items()},
-        "selections": SELECTIONS,
+        "selections": {name: selection.summary(name) for name in selection.names()},
         "scales": SCALES,
     }
     if json:

@@ -22,6 +22,12 @@ app.command(
     name="compare",
     help="Compare methods on a benchmark. Interrupted, the same command goes on where it was.",
 )
+app.command("selfreminder.cli.report:report", name="report", help="Make one HTML page of a comparison, at any moment.")
+app.command(
+    "selfreminder.cli.run:run", name="run", help="Run a grid of experiments from a TOML file, or go on with it."
+)
+app.command("selfreminder.cli.status:show", name="status", help="Say how the runs of a folder stand, at any moment.")
+app.command("selfreminder.cli.budget:budget", name="budget", help="What a memory costs beside EWC, in items and bytes.")
 app.command("selfreminder.cli.listing:show", name="list", help="List methods, benchmarks, selections, scales.")
 
 _data = App(name="data", help="Data sets: what there is, fetch, verify.", result_action="return_value")
@@ -30,9 +36,15 @@ _data.command("selfreminder.cli.data:get", name="get", help="Fetch a data set.")
 _data.command("selfreminder.cli.data:verify", name="verify", help="Check the files at hand by their sha256.")
 app.command(_data)
 
-_memory = App(name="memory", help="Memory files: what they hold.", result_action="return_value")
+_memory = App(
+    name="memory", help="Memory files: list, look at, export and delete what they hold.", result_action="return_value"
+)
 _memory.command("selfreminder.cli.memory:show_items", name="list", help="List the items of a memory file.")
-_memory.command("selfreminder.cli.memory:show", name="show", help="Summarise a memory file.")
+_memory.command(
+    "selfreminder.cli.memory:show", name="show", help="Summarise a memory file; with --html, a page of its items."
+)
+_memory.command("selfreminder.cli.memory:export_items", name="export", help="Write items as images and a table.")
+_memory.command("selfreminder.cli.memory:delete", name="delete", help="Delete items from a memory file.")
 _memory.command("selfreminder.cli.memory:verify", name="verify", help="Check that a memory file is intact.")
 app.command(_memory)
 

@@ -1,35 +1,48 @@
-"""`selfreminder memory`: list, show, verify."""
+"""`selfreminder memory`: list, show, export, delete, verify."""
 
 import json as json_format
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from torch import Tensor
 
 import selfreminder
+from selfreminder.atomic import write_text
+from selfreminder.cli.compare import Whole
 from selfreminder.cli.tables import print_rows, print_table
+from selfreminder.errors import SelfReminderError
+from selfreminder.memory import Memory
+from selfreminder.memory_items import COLUMNS, absent, items, matching
+from selfreminder.report.export import ARRAYS, TABLE, export
+from selfreminder.report.gallery import MOST, gallery_page
 from selfreminder.sizes import show_bytes
 
 
-def show_items(file: Path, *, json: bool = False) -> None:
-    """List the items of a memory file: id, task, label, source, selection, time.
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Which:
+    """Which items: those that meet all that is asked."""
 
-    Parameters
-    ----------
-    file
-        A memory file, such as Reminder.save writes.
-    json
-        Print JSON.
-    """
-    items = _items(file)
-    if json:
-        print(json_format.dumps({"results": items}))
-        return
-    headings = list(items[0]) if items else ["id"]
-    print_table(headings, [["-" if v is None else str(v) for v in item.values()] for item in items])
+    where: str | None = None
+    """Conditions with commas between them: "task=0,label!=3", "source>=100", "selection=herding",
+    "time<2026-01-01", "label=none"."""
+    id: str | None = None
+    """Ids and ranges of ids: 3,5,10-20."""
+    older_than: str | None = None
+    """An age in days, hours or weeks: 90d, 12h, 6w."""
+
+    def of(self, memory: Memory) -> Tensor:
+        """(n,) bool."""
+        return matching(memory, where=self.where, ids=self.id, older_than=self.older_than)
 
 
-def show(file: Path, *, json: bool = False) -> None:
-    """Summarise a memory file: how many items of which task and class, in how many bytes.
+_ALL = Which()
+
+
+def show_items(file: Path, *, which: Which = _ALL, json: bool = False) -> None:
+    """List the items of a memory file: id, task, label, source, time, selection, and a hash of inputs and logits.
 
     Parameters
     ----------
@@ -39,39 +52,45 @@ def show(file: Path, *, json: bool = False) -> None:
         Print JSON.
     """
     memory = selfreminder.open_memory(file)
-    inputs = {
-        name: {
-            "shape": list(x.shape[1:]),
-            "kept_as": str(x.dtype).removeprefix("torch."),
-            "codec": memory.codecs[name],
-        }
-        for name, x in memory.inputs.items()
-    }
-    about = {
-        "file": str(file),
-        "items": len(memory),
-        "bytes": memory.nbytes,
-        "bytes_per_item": memory.item_nbytes,
-        "logits": memory.logits.shape[1],
-        "inputs": inputs,
-        "tasks": [
-            {"task": task, "items": count, "classes": len(memory.labels[memory.tasks == task].unique())}
-            for task, count in memory.counts.items()
-        ],
-        "sha256": selfreminder.memory_hash(file),
-    }
+    rows = items(memory.take(which.of(memory)))
+    if json:
+        print(json_format.dumps({"results": rows}))
+        return
+    print_table(COLUMNS, [["-" if value is None else str(value) for value in row.values()] for row in rows])
+
+
+def show(file: Path, *, html: Path | None = None, most: Whole = MOST, json: bool = False) -> None:
+    """Summarise a memory file: how many items of which task and class, in how many bytes.
+
+    Parameters
+    ----------
+    file
+        A memory file, such as Reminder.save writes.
+    html
+        Write a page with pictures and logits of the items to this file: one file that needs no network.
+    most
+        Items on that page at most, evenly of every class.
+    json
+        Print JSON.
+    """
+    memory = selfreminder.open_memory(file)
+    about = _summary(file, memory)
+    if html is not None:
+        _write_page(html, memory, file, most)
+        about["html"] = str(html)
     if json:
         print(json_format.dumps({"results": [about]}, indent=1))
         return
     shapes = "; ".join(
-        f"{name} {tuple(i['shape'])} kept as {i['kept_as']} (codec {i['codec']})" for name, i in inputs.items()
+        f"{name} {tuple(i['shape'])} kept as {i['kept_as']} (codec {i['codec']})" for name, i in about["inputs"].items()
     )
+    each = "" if not len(memory) else f", {memory.item_nbytes} bytes each, {show_bytes(memory.nbytes)} in all"
     print_rows(
         str(file),
         [
-            ("items", f"{len(memory)}, {memory.item_nbytes} bytes each, {show_bytes(memory.nbytes)} in all"),
+            ("items", f"{len(memory)}{each}"),
             ("inputs", shapes or "none"),
-            ("logits", str(memory.logits.shape[1])),
+            ("logits", f"{about['logits']} (codec {about['logit_codec']})"),
             ("sha256", about["sha256"]),
         ],
     )
@@ -79,6 +98,97 @@ def show(file: Path, *, json: bool = False) -> None:
         ["task", "items", "classes"],
         [[str(row[key]) for key in ("task", "items", "classes")] for row in about["tasks"]],
     )
+    if html is not None:
+        left = len(memory) - most
+        print(
+            f"{html}: {f'{most} of {len(memory)} items, --most {len(memory)} shows all' if left > 0 else 'all items'}"
+        )
+
+
+def export_items(
+    file: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], which: Which = _ALL, json: bool = False
+) -> int:
+    """Write items to a new folder: images as PNG, logits and the rest as items.csv, other inputs as inputs.npz.
+
+    Parameters
+    ----------
+    file
+        A memory file, such as Reminder.save writes.
+    out
+        The folder to make; one that holds something is left alone.
+    json
+        Print JSON.
+    """
+    memory = selfreminder.open_memory(file)
+    chosen = memory.take(which.of(memory))
+    if not len(chosen):
+        return _nothing(file, memory, which, json)
+    done = export(chosen, out)
+    if json:
+        about = {"folder": str(out), "items": done.items, "images": done.images, "arrays": list(done.arrays)}
+        print(json_format.dumps({"results": [about]}))
+        return 0
+    parts = [TABLE, *([f"{done.images} PNG files"] if done.images else [])]
+    parts += [f"{ARRAYS} ({', '.join(done.arrays)})"] if done.arrays else []
+    print(f"{out}: {done.items} of {len(memory)} items in {', '.join(parts)}")
+    return 0
+
+
+def delete(
+    file: Path,
+    *,
+    which: Which = _ALL,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> int:
+    """Delete items from a memory file. Exit code 1 if there are none of those.
+
+    Parameters
+    ----------
+    file
+        A memory file, such as Reminder.save writes. It is replaced in one step.
+    out
+        Write what is left to this new file instead.
+    dry_run
+        Only say what would be deleted.
+    json
+        Print JSON.
+    """
+    if which == _ALL:
+        raise SelfReminderError("which items? Say it by --id 3,5,10-20, --where task=0,label=3 or --older-than 90d")
+    memory = selfreminder.open_memory(file)
+    gone = which.of(memory)
+    if not gone.any():
+        return _nothing(file, memory, which, json)
+    deleted, left = memory.take(gone), memory.take(~gone)
+    if out is not None and out.exists() and not out.samefile(file):
+        raise SelfReminderError(f"{out} exists: choose a new name, or delete it first")
+    if not dry_run:
+        selfreminder.save_memory(left, out or file)
+    if json:
+        about = {
+            "file": str(out or file),
+            "written": not dry_run,
+            "deleted": deleted.ids.tolist(),
+            "tasks": [{"task": task, "items": count} for task, count in deleted.counts.items()],
+            "left": len(left),
+            "bytes_before": memory.nbytes,
+            "bytes": left.nbytes,
+        }
+        print(json_format.dumps({"results": [about]}))
+        return 0
+    _print_unknown_ids(memory, which)
+    tasks = ", ".join(f"{count} of task {task}" for task, count in deleted.counts.items())
+    print(
+        f"{file}: {'would delete' if dry_run else 'deleted'} {len(deleted)} of {len(memory)} items: {tasks}; "
+        f"{show_bytes(memory.nbytes)} before, {show_bytes(left.nbytes)} after"
+    )
+    if not len(left):
+        print(f"The memory {'would be' if dry_run else 'is now'} empty.")
+    if out is not None and not dry_run:
+        print(f"Written to {out}; {file} is as it was.")
+    return 0
 
 
 def verify(file: Path) -> None:
@@ -93,19 +203,50 @@ def verify(file: Path) -> None:
     print(f"{file}: good, {len(memory)} items, sha256 {selfreminder.memory_hash(file)}")
 
 
-def _items(file: Path) -> list[dict[str, Any]]:
-    memory = selfreminder.open_memory(file)
-    times = [None] * len(memory) if memory.times is None else memory.times.tolist()
-    columns = (memory.ids, memory.tasks, memory.labels, memory.sources, memory.selections)
-    rows = zip(*(column.tolist() for column in columns), times)
-    return [
-        {
-            "id": item,
-            "task": task,
-            "label": None if label < 0 else label,
-            "source": None if origin < 0 else origin,
-            "selection": memory.selection_names[selection],
-            "time": None if when is None or when < 0 else datetime.fromtimestamp(when, UTC).isoformat(),
-        }
-        for item, task, label, origin, selection, when in rows
-    ]
+def _summary(file: Path, memory: Memory) -> dict[str, Any]:
+    return {
+        "file": str(file),
+        "items": len(memory),
+        "bytes": memory.nbytes,
+        "bytes_per_item": memory.item_nbytes,
+        "logits": memory.kept_logits.shape[0],
+        "logit_codec": memory.kept_logits.codec,
+        "inputs": {
+            name: {"shape": list(x.shape), "kept_as": str(x.dtype).removeprefix("torch."), "codec": x.codec}
+            for name, x in memory.inputs.items()
+        },
+        "tasks": [
+            {"task": task, "items": count, "classes": _classes(memory.labels[memory.tasks == task])}
+            for task, count in memory.counts.items()
+        ],
+        "sha256": selfreminder.memory_hash(file),
+    }
+
+
+def _classes(labels: Tensor) -> int:
+    return len(labels[labels >= 0].unique())
+
+
+def _write_page(html: Path, memory: Memory, file: Path, most: int) -> None:
+    if most < 1:
+        raise SelfReminderError(f"most is {most}: a page shows one item at least")
+    if html.is_dir():
+        raise SelfReminderError(f"{html} is a folder: name a file, such as {html / 'memory.html'}")
+    if html.exists() and html.samefile(file):
+        raise SelfReminderError(f"{html} is the memory itself: name another file for the page")
+    write_text(html, gallery_page(memory, file.name, most=most))
+
+
+def _nothing(file: Path, memory: Memory, which: Which, json: bool) -> int:
+    """Say that no item matches, by a message and by the exit code."""
+    if json:
+        print(json_format.dumps({"results": []}))
+    else:
+        _print_unknown_ids(memory, which)
+        print(f"{file}: none of its {len(memory)} items matches; nothing was written")
+    return 1
+
+
+def _print_unknown_ids(memory: Memory, which: Which) -> None:
+    if which.id is not None and (unknown_ids := absent(memory, which.id)):
+        print(f"No item has the id {', '.join(map(str, unknown_ids))}.")

@@ -1,6 +1,7 @@
 """A comparison: methods × seeds on one benchmark at one scale, in one folder."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import SCALES, Scale, benchmark
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
-from selfreminder.experiment.spec import Experiment, is_tuned, tuned
+from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.tuned import CHOSEN, is_tuned, tuned
 from selfreminder.sizes import Size
 
 _FILE = "comparison.json"
@@ -31,10 +33,15 @@ class Comparison:
     seeds: int | None = None
     size: Size | None = None
     select: str = "random"
+    codec: str = "auto"
+    logit_codec: str = "float32"
     tasks: int | None = None
     epochs: int | None = None
     width: float | None = None
+    probe: int = 0
     device: str = "cpu"
+    tuned: Path | None = None
+    """a table of strengths and step sizes that goes before the one that comes with selfreminder"""
 
     def __post_init__(self) -> None:
         scales = benchmark(self.benchmark).scales
@@ -56,9 +63,13 @@ class Comparison:
         parts = [self.benchmark, self.scale]
         if self.size is not None:
             parts.append(str(self.size).replace(" ", "-"))
-        if self.select != "random":
-            parts.append(self.select)
+        parts += [
+            re.sub(r"[^\w+.-]+", "-", value)
+            for value, usual in ((self.select, "random"), (self.codec, "auto"), (self.logit_codec, "float32"))
+            if value != usual
+        ]
         parts += [f"{k}-{v:g}" for k in ("tasks", "epochs", "width") if (v := getattr(self, k)) is not None]
+        parts += ["probe"] if self.probe else []
         return "-".join(parts)
 
     @cached_property
@@ -73,8 +84,10 @@ class Comparison:
     def _experiment(self, method: str, seed: int) -> Experiment:
         scale = self.defaults
         size = self.size or Size(per_class=scale.per_class)
-        settings: dict[str, Any] = {"lr": None if method == "adam" else scale.lr}
-        settings |= tuned(self.benchmark, self.scale, method, size.per_class)
+        own: dict[str, Any] = {"batch_size": scale.batch_size, "plateau": scale.plateau}
+        if method != "adam":
+            own |= {"optimizer": scale.optimizer, "lr": scale.lr}
+        own |= tuned(self.benchmark, self.scale, method, size, self.tuned)
         return Experiment(
             benchmark=self.benchmark,
             method=method,
@@ -88,23 +101,23 @@ class Comparison:
             per_task=size.per_task,
             budget=None if size.budget is None else str(size.budget_bytes),
             select=self.select,
-            batch_size=scale.batch_size,
-            optimizer=None if method == "adam" else scale.optimizer,
-            plateau=scale.plateau,
+            codec=self.codec,
+            logit_codec=self.logit_codec,
+            probe=self.probe,
             device=self.device,
-            **settings,
+            **own,
         )
 
     @property
     def untuned(self) -> list[str]:
         """Methods whose strength or step size nobody chose for this benchmark at this scale."""
         names = dict.fromkeys(experiment.method for experiment in self.experiments)
-        return [name for name in names if not is_tuned(self.benchmark, self.scale, name)]
+        return [name for name in names if not is_tuned(self.benchmark, self.scale, name, self.size, self.tuned)]
 
     @property
     def identity(self) -> dict[str, Any]:
         """What may not differ within a folder: all but methods, seeds, and what is chosen per method."""
-        own = ("method", "seed", "strength", "lr", "optimizer", "options")
+        own = ("method", "seed", "options", *CHOSEN)
         return {key: value for key, value in self.experiments[0].as_dict().items() if key not in own}
 
     @contextmanager

@@ -1,55 +1,26 @@
-"""Run many experiments in worker processes of one thread each. The parent itself does not need torch."""
+"""Run many experiments in worker processes of one thread each. The parent itself does not need torch.
 
-import multiprocessing
-import os
-import signal
-import time
+Several processes may run grids in one folder: each run is done by the one that has it first.
+"""
+
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from selfreminder.experiment.progress import Done, Failed, Progress, Stopped
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.failures import forget_failure, given_up, keep_failure, read_failure
+from selfreminder.experiment.folder import label, varying, write_grid
+from selfreminder.experiment.lock import held
+from selfreminder.experiment.process import Job, Worker, ready, signals_noted
+from selfreminder.experiment.progress import Done, Failed
 from selfreminder.experiment.records import read
+from selfreminder.experiment.room import workers_that_fit
 from selfreminder.experiment.spec import Experiment
 
-_MOST_DEATHS = 3
-"""a run that takes its worker down so often is given up"""
-
-
-@dataclass(eq=False)
-class Job:
-    """One experiment of a grid and how it stands."""
-
-    experiment: Experiment
-    folder: Path
-    progress: Progress | None = None
-    first_fraction: float | None = None
-    """where it stood when it was taken up"""
-    started: float | None = None
-    ended: float | None = None
-    answer: Done | Stopped | Failed | None = None
-    deaths: int = 0
-
-    @property
-    def running(self) -> bool:
-        return self.started is not None and self.answer is None
-
-    def seconds_for_all(self) -> float | None:
-        """How long the whole run takes at the speed seen; None where nothing was seen."""
-        if self.started is None or self.progress is None or self.first_fraction is None:
-            return None
-        share = (1.0 if self.answer else self.progress.fraction) - self.first_fraction
-        return ((self.ended or time.monotonic()) - self.started) / share if share > 0.01 else None
-
-    def seconds_left(self) -> float | None:
-        whole = self.seconds_for_all()
-        return None if whole is None or self.progress is None else whole * (1 - self.progress.fraction)
+__all__ = ["Grid", "Job"]
 
 
 @dataclass
@@ -59,16 +30,27 @@ class Grid:
     experiments: Iterable[Experiment]
     folder: Path
     jobs: int | None = None
-    """worker processes; None: one per core"""
+    """worker processes; None: one per core, fewer where memory would not suffice"""
     data_dir: str | None = None
+    check_first: bool = True
+    """whether a mistake in one run is one in the whole: one run of each method is checked before any is trained, and
+    mistakes are not kept; else a mistake is its run's failure like any other"""
+    retry_failed: bool = False
+    """try runs again that have failed twice in the same way"""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """what else `grid.json` should say"""
     all: list[Job] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.all = [Job(experiment, self.folder / experiment.key) for experiment in self.experiments]
+        experiments = list(self.experiments)
+        names = varying(experiments)
+        self.all = [Job(e, self.folder / e.key, label(e, names)) for e in experiments]
         for job in self.all:
-            records = read(job.folder)
-            if records is not None and records.done and records.experiment == job.experiment:
+            job.failed_before = read_failure(job.folder)
+            if self._is_done(job):
                 job.answer = Done()
+            elif given_up(job.failed_before) and not self.retry_failed:
+                job.answer = job.failed_before
 
     @property
     def failures(self) -> list[tuple[Job, Failed]]:
@@ -79,7 +61,7 @@ class Grid:
         by_method: dict[str, list[float]] = {}
         for job in self.all:
             if (seconds := job.seconds_for_all()) is not None:
-                by_method.setdefault(job.experiment.method, []).append(seconds)
+                by_method.setdefault(job.experiment.method, []).append(seconds / _epochs(job))
         if not by_method:
             return None
         means = {method: sum(seen) / len(seen) for method, seen in by_method.items()}
@@ -88,33 +70,48 @@ class Grid:
         for job in self.all:
             if job.answer is None:
                 own = job.seconds_left()
-                left += means.get(job.experiment.method, typical) if own is None else own
+                left += means.get(job.experiment.method, typical) * _epochs(job) if own is None else own
         return left / self.workers
 
     @property
     def workers(self) -> int:
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, min(self.jobs or available, sum(job.answer is None for job in self.all)))
+        return max(1, min(self.jobs or self._fitting[0], sum(job.answer is None for job in self.all)))
+
+    @property
+    def note(self) -> str | None:
+        """A line for the user where there are fewer workers than cores."""
+        unfinished = sum(job.answer is None for job in self.all)
+        return self._fitting[1] if self.jobs is None and self._fitting[0] < unfinished else None
+
+    @cached_property
+    def _fitting(self) -> tuple[int, str | None]:
+        return workers_that_fit((job.experiment for job in self.all if job.answer is None), self.data_dir)
 
     def run(self) -> Iterator[Job | None]:
         """Run all that is not done. Yields a job when it has news, and None every now and then.
 
         SIGINT and SIGTERM make the workers save their states and end; then KeyboardInterrupt is raised.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_grid(self.folder, (job.experiment for job in self.all), self.about)
         waiting = deque(job for job in self.all if job.answer is None)
-        workers: list[_Worker] = []
-        with _signals_noted() as signals:
+        workers: list[Worker] = []
+        with signals_noted() as signals:
             try:
                 # One of each method: whether they can be run is known before any is trained.
-                first = list({job.experiment.method: job.experiment for job in waiting}.values())
-                workers = [_Worker(self.data_dir, first) for _ in range(self.workers if waiting else 0)]
+                first = list({job.experiment.method: job.experiment for job in waiting if self.check_first}.values())
+                workers = [Worker(self.data_dir, first) for _ in range(self.workers if waiting else 0)]
                 stopping = False
                 while workers:
                     for worker in workers:
-                        if worker.job is None and worker.alive:
-                            worker.take(None if stopping or not waiting else waiting.popleft())
-                    for worker in _ready(workers):
-                        yield from worker.news(waiting, stopping)
+                        if worker.free and (stopping or not waiting):
+                            worker.take(None)
+                        elif worker.free:
+                            yield from self._employ(worker, waiting)
+                    for worker in ready(workers):
+                        for job in worker.news(waiting, stopping):
+                            self._note(job)
+                            yield job
                     yield None
                     if signals and not stopping:
                         stopping = True
@@ -125,101 +122,46 @@ class Grid:
                     crashed = sum(worker.crashed for worker in workers)
                     workers = [worker for worker in workers if worker.alive]
                     if not stopping:
-                        workers += [_Worker(self.data_dir) for _ in range(min(crashed, len(waiting)))]
+                        workers += [Worker(self.data_dir) for _ in range(min(crashed, len(waiting)))]
                 if stopping:
                     raise KeyboardInterrupt
             finally:
                 for worker in workers:
                     worker.kill()
 
-
-class _Worker:
-    def __init__(self, data_dir: str | None, first: list[Experiment] | None = None) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        arguments = (theirs, data_dir, first or [])
-        self.process: SpawnProcess = context.Process(target=_start, args=arguments, daemon=True)
-        # A Ctrl-C while the child starts is for the parent alone; the child takes the mask over.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-        self.job: Job | None = None
-        self.alive, self.crashed = True, False
-
-    def take(self, job: Job | None) -> None:
-        """Start on a job; None: end."""
-        with suppress(OSError):  # if it is gone, `news` will say so
-            self.connection.send(None if job is None else (job.experiment, job.folder))
-        if job is None:
-            self.process.join()
-            self.alive = False
-        else:
-            self.job, job.started, job.first_fraction = job, time.monotonic(), None
-
-    def news(self, waiting: deque[Job], stopping: bool) -> Iterator[Job]:
-        try:
-            word = self.connection.recv()
-        except (EOFError, OSError):
-            word = None
-        job = self.job
-        if isinstance(word, Progress):
-            if job is not None:
-                job.progress = word
-                if job.first_fraction is None:
-                    # Time before the first word (loading data) counts for nothing.
-                    job.first_fraction, job.started = word.fraction, time.monotonic()
-                yield job
-            return
-        self.job = None
-        if word is None or isinstance(word, Stopped):  # gone, or told to go by somebody
-            self.process.join()
-            self.alive, self.crashed = False, True
-        if job is None:
-            return
-        if isinstance(word, Done | Failed):
-            job.answer, job.ended = word, time.monotonic()
-        elif stopping:
-            job.answer = Stopped()
-        else:
-            job.deaths, job.started = job.deaths + 1, None
-            if job.deaths < _MOST_DEATHS:
-                waiting.appendleft(job)
+    def _employ(self, worker: Worker, waiting: deque[Job]) -> Iterator[Job]:
+        """Give a worker the first job that nobody has; yields those that others have finished meanwhile."""
+        for job in list(waiting):
+            job.elsewhere = held(job.folder)
+            if job.elsewhere:
+                continue
+            waiting.remove(job)
+            failure = read_failure(job.folder)
+            if self._is_done(job):
+                job.answer = Done()
+            elif failure is not None and failure != job.failed_before:
+                job.answer = failure
             else:
-                reason = f"its process died {job.deaths} times (exit code {self.process.exitcode})"
-                job.answer = Failed(reason, users_mistake=False)
-        yield job
+                worker.take(job)
+                return
+            yield job
 
-    def stop(self) -> None:
-        if self.process.is_alive():
-            self.process.terminate()
+    def _is_done(self, job: Job) -> bool:
+        try:
+            records = read(job.folder)
+        except SelfReminderError:
+            if self.check_first:
+                raise
+            return False  # the run will say it
+        return records is not None and records.done and records.experiment == job.experiment
 
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
-
-
-def _start(connection: Connection, data_dir: str | None, first: list[Experiment]) -> None:
-    from selfreminder.experiment.worker import work  # noqa: PLC0415 - torch is for the worker alone
-
-    work(connection, data_dir, first)
-
-
-def _ready(workers: list[_Worker]) -> list[_Worker]:
-    by_connection: dict[Any, _Worker] = {worker.connection: worker for worker in workers if worker.alive}
-    return [by_connection[connection] for connection in wait(list(by_connection), timeout=0.25)]
+    def _note(self, job: Job) -> None:
+        """Keep in its folder how a run has ended."""
+        if isinstance(job.answer, Done):
+            forget_failure(job.folder)
+        elif isinstance(job.answer, Failed) and not (self.check_first and job.answer.users_mistake):
+            job.answer = keep_failure(job.folder, job.answer)
 
 
-@contextmanager
-def _signals_noted() -> Iterator[list[int]]:
-    """Note SIGINT and SIGTERM in a list instead of dying of them."""
-    noted: list[int] = []
-    before = {s: signal.signal(s, lambda number, _: noted.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _epochs(job: Job) -> int:
+    return job.experiment.tasks * job.experiment.epochs

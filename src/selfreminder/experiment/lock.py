@@ -8,11 +8,17 @@ from pathlib import Path
 
 from selfreminder.errors import SelfReminderError
 
+_LOCK = ".lock"
+
+
+class LockedError(SelfReminderError):
+    """Another process is at work in a folder."""
+
 
 @contextmanager
 def locked(folder: Path, patience: float = 5.0) -> Iterator[None]:
     """Let no second process write to a folder; wait a little for one that is on its way out."""
-    with (folder / ".lock").open("w") as file:
+    with (folder / _LOCK).open("w") as file:
         deadline = time.monotonic() + patience
         while True:
             try:
@@ -20,8 +26,24 @@ def locked(folder: Path, patience: float = 5.0) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise SelfReminderError(
+                    raise LockedError(
                         f"another process is at work in {folder}: wait for it, or choose another folder"
                     ) from None
                 time.sleep(0.1)
         yield
+
+
+def held(folder: Path) -> bool:
+    """Whether a process is at work in a folder.
+
+    A lock goes with its process, however that ends. Asking takes a shared lock for some microseconds: who wants the
+    folder meanwhile asks again.
+    """
+    try:
+        with (folder / _LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no such folder, or none that we may read
+        return False
+    return False

@@ -1,6 +1,11 @@
 """What a run says of itself while it goes, and how it ended. Nothing here needs torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
+
+from selfreminder import __version__
+
+Kind = Literal["mistake", "system", "diverged", "error", "died"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,9 @@ class Progress:
 class Done:
     """The run is complete."""
 
+    seconds: float = field(default=0.0, compare=False)
+    """that the worker spent on it since it took it up"""
+
 
 @dataclass(frozen=True)
 class Stopped:
@@ -28,8 +36,23 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class Busy:
+    """Another process has the run."""
+
+
+@dataclass(frozen=True)
 class Failed:
     """The run cannot go on."""
 
     reason: str
-    users_mistake: bool
+    kind: Kind
+    """mistake: what was asked for cannot be; system: disk, permissions; diverged: the loss left the numbers;
+    error: a defect, its trace is in error.txt; died: its process was killed again and again"""
+    times: int = 1
+    """in a row, for the same reason"""
+    version: str = __version__
+    """of selfreminder"""
+
+    @property
+    def users_mistake(self) -> bool:
+        return self.kind in ("mistake", "system")

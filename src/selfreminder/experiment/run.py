@@ -91,6 +91,8 @@ class _Run:
             "strength": experiment.strength,
             "size": experiment.size,
             "select": experiment.select,
+            "codec": experiment.codec,
+            "logit_codec": experiment.logit_codec,
             "memory_batch": experiment.memory_batch or experiment.batch_size,
             "over_tasks": experiment.over_tasks,
             "seed": experiment.seed,
@@ -157,6 +159,8 @@ class _Run:
         }
         if measures := self.method.measures():
             event["measures"] = measures
+        if task.index < self.experiment.probe:
+            event["probe"] = self._probe(seen[0])
         if task.index + 1 < len(self.stream):
             following = self.stream[task.index + 1]
             event["next"] = accuracy(self._right(self.model, following.test, following.head))
@@ -165,6 +169,20 @@ class _Run:
         self._time({"task": task.index, "evaluation_seconds": time.monotonic() - started})
         (self.average,) = task_average([test])
         self._tell(task.index, self.how.epochs - 1, 1.0)
+
+    @torch.no_grad()
+    def _probe(self, first: "_Seen") -> dict[str, list[list[float]]]:
+        """By true class of the first task's validation part: its logits' mean and deviation, its predictions."""
+        self.model.eval()
+        x, y = first.validation.x.to(self.how.device), first.validation.y
+        logits = self.method.predict(self.model, x, first.head).cpu()
+        of_class = [logits[y == label] for label in range(logits.shape[1])]
+        predicted = [rows.argmax(1).bincount(minlength=logits.shape[1]) for rows in of_class]
+        return {
+            "logit_mean": [rows.mean(0).tolist() for rows in of_class],
+            "logit_deviation": [rows.std(0, correction=0).tolist() for rows in of_class],
+            "confusion": [counts.tolist() for counts in predicted],
+        }
 
     def _right(self, model: nn.Module, split: Split, head: int | None) -> Tensor:
         return predicted_right(model, split, self.method, head, self.how.device)

@@ -5,18 +5,13 @@ import hashlib
 import json
 import math
 import re
-import tomllib
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from selfreminder import data, methods
+from selfreminder import data, methods, selection
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import benchmark
 from selfreminder.sizes import Size
-
-TUNED = Path(__file__).with_name("tuned.toml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +48,18 @@ class Experiment:
     budget: str | None = None
     """bytes of the whole memory"""
     select: str = "random"
+    """which items are kept, see `selfreminder.selection`"""
+    codec: str = "auto"
+    """how they are kept, see `selfreminder.codec`"""
+    logit_codec: str = "float32"
+    """how their logits are kept"""
     memory_batch: int | None = None
     """remembered items in a step; None: as many as new ones"""
     over_tasks: str = "sum"
     validation: float = 0.1
     """share of the training images held out to choose λ and step sizes on"""
+    probe: int = 0
+    """for so many first tasks, record the logits and predictions on the first task's validation part"""
     device: str = "cpu"
     options: dict[str, Any] = field(default_factory=dict)
     """the method's own options"""
@@ -78,8 +80,7 @@ class Experiment:
                 raise SelfReminderError(f"{name} is {value}: it must be above 0")
         if self.strength is not None and not (self.strength >= 0 and math.isfinite(self.strength)):
             raise SelfReminderError(f"strength is {self.strength}: it must not be below 0")
-        if self.select not in SELECTIONS:
-            raise unknown("selection", self.select, SELECTIONS)
+        selection.parse(self.select)
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise SelfReminderError(f"device '{self.device}' is not cpu, cuda or cuda:N")
         if not 0 < self.validation < 1:
@@ -106,35 +107,3 @@ class Experiment:
         said = {name: value for name, value in self.as_dict().items() if value != defaults[name]}
         text = json.dumps(said, sort_keys=True)
         return f"{self.method}-seed{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
-
-
-SELECTIONS = {"random": "class-stratified, at random: simple, and hard to beat"}
-
-
-@cache
-def _tuned_table() -> dict[str, Any]:
-    return tomllib.loads(TUNED.read_text(encoding="utf-8"))
-
-
-def tuned(benchmark_name: str, scale: str, method: str, per_class: int | None = None) -> dict[str, Any]:
-    """The strength and step size of a method at a scale, from the committed table, or its defaults.
-
-    `per_class` is the memory's size where it is not the scale's own: some methods have a strength for it.
-    """
-    entry = _entry(benchmark_name, scale, method)
-    of_size = entry.get("at_per_class", {}).get(str(per_class), {})
-    return {key: value for key, value in (entry | of_size).items() if key in ("strength", "lr")}
-
-
-def is_tuned(benchmark_name: str, scale: str, method: str) -> bool:
-    """Whether those were chosen for this benchmark at this scale; a method with nothing to choose is."""
-    entry = _entry(benchmark_name, scale, method)
-    if not entry and method == "sgd":
-        return benchmark(benchmark_name).scales[scale].lr is not None
-    return not entry or "validation" in entry or "by" in entry
-
-
-def _entry(benchmark_name: str, scale: str, method: str) -> dict[str, Any]:
-    table = _tuned_table()
-    default = table["default"].get(method, {})
-    return table.get(benchmark_name, {}).get(scale, {}).get(method, default)

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import torch
 
+from selfreminder.atomic import write_text
 from selfreminder.errors import SelfReminderError, TrainingDivergedError, in_words
-from selfreminder.experiment.progress import Done, Failed, Progress, Stopped
+from selfreminder.experiment.failures import TRACE
+from selfreminder.experiment.lock import LockedError
+from selfreminder.experiment.progress import Busy, Done, Failed, Progress, Stopped
 from selfreminder.experiment.run import check, run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.train import StoppedError
@@ -40,24 +43,27 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
                 last = now
                 connection.send(progress)
 
-        answer: Done | Stopped | Failed
+        answer: Done | Stopped | Busy | Failed
         try:
             while first:
                 check(first.pop(), data_dir)
+            started = time.monotonic()
             run(experiment, folder, data_dir=data_dir, watch=tell, stop=asked_to_stop.is_set)
-            answer = Done()
+            answer = Done(time.monotonic() - started)
         except StoppedError:
             answer = Stopped()
+        except LockedError:
+            answer = Busy()
         except TrainingDivergedError as error:
-            answer = Failed(str(error), users_mistake=False)
+            answer = Failed(str(error), "diverged")
         except SelfReminderError as error:
-            answer = Failed(str(error), users_mistake=True)
+            answer = Failed(str(error), "mistake")
         except OSError as error:
-            answer = Failed(in_words(error), users_mistake=True)
+            answer = Failed(in_words(error), "system")
         except Exception as error:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            (Path(folder) / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-            answer = Failed(f"{type(error).__name__}: {error} (see error.txt in {folder})", users_mistake=False)
+            write_text(Path(folder) / TRACE, traceback.format_exc())
+            answer = Failed(f"{type(error).__name__}: {error} (see {TRACE} in {folder})", "error")
         connection.send(answer)
         if asked_to_stop.is_set():
             return

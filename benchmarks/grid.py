@@ -1,0 +1,102 @@
+"""What the runner of grids costs: `python benchmarks/grid.py`, or `python benchmarks/grid.py overhead --runs 500`.
+
+`speedup`: the wall time of 8 independent runs with one worker against that with two, one after the other in each
+round; the median over rounds of the ratios within a round. It means something only where two cores are free.
+
+`overhead`: many runs of about two seconds each. The share of the workers' wall time that is not the runs' own,
+1 − Σ (seconds of the runs) / (workers × wall): starting processes, handing out runs, waiting for the last one. Of the
+runs' own seconds, the share that is neither epochs nor evaluation: preparing data, saving, what a method does after a
+task. And how much the parent's memory grew from a tenth of the runs on.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from selfreminder.experiment.grid import Grid
+from selfreminder.experiment.progress import Done
+from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.status import status
+
+RUN = Experiment(
+    benchmark="permuted-mnist",
+    method="fsr-logit",
+    data="embedded-mnist",
+    tasks=3,
+    epochs=2,
+    width=0.25,
+    per_class=5,
+    strength=0.01,
+)
+
+
+@dataclass
+class Cost:
+    """Of one grid."""
+
+    wall: float
+    own: float
+    """seconds of all runs"""
+    timed: float
+    """of these, in epochs and evaluation"""
+    growth: int
+    """of the parent, in bytes"""
+
+
+def memory() -> int:
+    """Bytes of this process that are in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def cost(experiments: list[Experiment], workers: int) -> Cost:
+    """Run a grid in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        grid, started, early = Grid(experiments, Path(folder), workers), time.monotonic(), memory()
+        for job in grid.run():
+            if job is not None and sum(other.answer is not None for other in grid.all) <= len(grid.all) // 10:
+                early = memory()
+        wall, late = time.monotonic() - started, memory()
+        assert all(job.answer == Done() for job in grid.all), grid.failures
+        own = sum(job.answer.seconds for job in grid.all if isinstance(job.answer, Done))
+        return Cost(wall, own, sum(run.seconds for run in status(Path(folder)).runs), late - early)
+
+
+def speedup(rounds: int) -> None:
+    experiments = [replace(RUN, seed=seed, epochs=4) for seed in range(8)]
+    ratios = []
+    for current in range(rounds):
+        one, two = cost(experiments, 1), cost(experiments, 2)
+        ratios.append(one.wall / two.wall)
+        print(f"round {current + 1}: 1 worker {one.wall:.1f} s, 2 workers {two.wall:.1f} s, own {one.own:.1f} s")
+    print(f"8 runs, 1 worker / 2 workers    {median(ratios):.2f}   (goal ≥ 1.7)")
+
+
+def overhead(runs: int, workers: int) -> None:
+    methods = ("adam", "fsr-logit", "lwf", "ewc", "fsr-distill")
+    found = cost([replace(RUN, method=methods[i % 5], seed=i // 5) for i in range(runs)], workers)
+    print(f"{runs} runs of {found.own / runs:.1f} s with {workers} workers: {found.wall:.1f} s")
+    print(f"  overhead                      {1 - found.own / (workers * found.wall):.1%}")
+    print(f"  not epochs or evaluation      {1 - found.timed / found.own:.1%} of the runs' seconds")
+    print(f"  growth of the parent          {found.growth / 1e6:.1f} MB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("speedup", "overhead"), default="speedup")
+    parser.add_argument("--rounds", type=int, default=3, help="of speedup")
+    parser.add_argument("--runs", type=int, default=30, help="of overhead")
+    parser.add_argument("--workers", type=int, default=2, help="of overhead")
+    asked = parser.parse_args()
+    if asked.what == "speedup":
+        speedup(asked.rounds)
+    else:
+        overhead(asked.runs, asked.workers)
+
+
+if __name__ == "__main__":  # workers import this file too
+    main()

@@ -1,0 +1,174 @@
+"""`selfreminder run`: a grid of experiments from a file, then a table of what varies."""
+
+import json as json_format
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from selfreminder.atomic import replacing, write_text
+from selfreminder.cli.compare import whole_number
+from selfreminder.cli.data import fetch
+from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
+from selfreminder.cli.tables import print_table
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.folder import claimed, show, varying, write_grid
+from selfreminder.experiment.grid import Grid
+from selfreminder.experiment.progress import Done, Failed
+from selfreminder.experiment.records import read
+from selfreminder.experiment.sweep import Sweep, read_sweep
+from selfreminder.experiment.uses import uses
+from selfreminder.report.groups import Group, grouped
+from selfreminder.sizes import show_bytes
+
+SPEC = "spec.toml"
+_MOST_LINES = 12
+"""in a figure"""
+
+
+def run(
+    spec: Path,
+    *,
+    fixed: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
+    swept: Annotated[tuple[str, ...], Parameter(name="--sweep", negative="")] = (),
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None,
+    data_dir: Path | None = None,
+    retry_failed: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    json: bool = False,
+) -> int:
+    """Run a grid of experiments from a TOML file: a table of what varies, figures, results.json.
+
+    The file has the fields of an experiment; under [grid], lists of values whose product is run; under
+    [methods.NAME], what is for one method alone. `scale = "demo"` takes what the file does not say from the
+    benchmark's scale. Interrupted, the same command goes on where it was; a grid that has grown adds to what the
+    folder holds; a second process on the same folder takes the runs that nobody has.
+
+    Parameters
+    ----------
+    spec
+        The TOML file.
+    fixed
+        A field's value in all runs, such as epochs=3, instead of what the file says. May be given again.
+    swept
+        A field's values, such as strength=0.01,0.1, instead of what the file says. May be given again.
+    out
+        Folder for records and figures; by default a folder in ./runs named like the file.
+    jobs
+        Worker processes; by default one per core, fewer if memory would not suffice.
+    data_dir
+        A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
+    retry_failed
+        Try runs again that have failed twice in the same way.
+    dry_run
+        Say what would be run, and do nothing.
+    json
+        Print JSON instead of a table.
+    """
+    sweep = read_sweep(spec, fixed, swept)
+    if jobs is not None and jobs < 1:
+        raise SelfReminderError(f"jobs is {jobs}: it must be at least 1")
+    experiments, folder = sweep.experiments, out or Path("runs") / spec.stem
+    about = {"spec": SPEC, "set": list(fixed), "sweep": list(swept)}
+    if not dry_run:
+        for name in dict.fromkeys(name for experiment in experiments for name in experiment.data_sets):
+            fetch(name, data_dir)
+        with claimed(folder):
+            write_grid(folder, experiments, about)
+            with replacing(folder / SPEC) as copy:
+                copy.write_bytes(spec.read_bytes())
+    own_data = None if data_dir is None else str(data_dir)
+    grid = Grid(experiments, folder, jobs, own_data, check_first=False, retry_failed=retry_failed, about=about)
+    if dry_run:
+        _plan(grid, json)
+        return 0
+    try:
+        with closing(watched(grid)) as news:  # closing it ends the workers
+            for _ in news:
+                pass
+    except KeyboardInterrupt:
+        how_to_go_on(folder)
+        return 130
+    _present(sweep, grid, json)
+    say_failures(grid)
+    return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
+
+
+def _plan(grid: Grid, as_json: bool) -> None:
+    words = {Done: "done", Failed: "failed, not tried again"}
+    rows = [(job.experiment, words.get(type(job.answer), "to be run")) for job in grid.all]
+    if as_json:
+        runs = [{"run": e.key, "state": state, "experiment": e.as_dict()} for e, state in rows]
+        print(json_format.dumps({"folder": str(grid.folder), "results": runs}, indent=1))
+        return
+    names = varying(experiment for experiment, _ in rows)
+    print_table(
+        ["method", *names, "seed", "state", "folder"],
+        [[e.method, *_settings(e.as_dict(), e.method, names), str(e.seed), state, e.key] for e, state in rows],
+    )
+    left = sum(job.answer is None for job in grid.all)
+    print(f"{len(rows)} runs, {left} of them to be run by {grid.workers} workers, in {grid.folder}")
+
+
+def _settings(values: dict[str, Any], method: str, names: list[str]) -> list[str]:
+    return [show(values[name]) if uses(method, name) else "-" for name in names]
+
+
+def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
+    names = varying(job.experiment for job in grid.all)
+    found = grouped((records for job in grid.all if (records := read(job.folder)) is not None), names)
+    figures = _draw(found, sweep.name, names, grid.folder) if found else []
+    done = sum(isinstance(job.answer, Done) for job in grid.all)
+    summary = {
+        "spec": sweep.name,
+        "folder": str(grid.folder),
+        "runs": len(grid.all),
+        "done": done,
+        "varying": names,
+        "figures": [str(path) for path in figures],
+        "untuned": sweep.untuned,
+        "results": [group.as_dict() for group in found],
+        "failures": [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures],
+    }
+    text = json_format.dumps(summary, indent=1)
+    write_text(grid.folder / "results.json", text + "\n")
+    if as_json:
+        print(text)
+        return
+    print(f"{sweep.name}: {done} of {len(grid.all)} runs done; mean and standard error over seeds, after the last task")
+    if found:
+        print_table(*_table(found, names))
+    if sweep.untuned:
+        print(f"Not tuned for this benchmark at this scale, defaults were used: {', '.join(sweep.untuned)}")
+    if figures:
+        print(f"Figures: {', '.join(map(str, figures))}")
+
+
+def _table(found: list[Group], names: list[str]) -> tuple[list[str], list[list[str]]]:
+    of_joint = any(group.result.rho for group in found)
+    columns = ["task average", "first task", "forgetting", *(["ρ"] if of_joint else []), "validation", "bytes kept"]
+    rows = []
+    for group in found:
+        r = group.result
+        estimates = [r.task_average, r.first_task, r.forgetting, *([r.rho] if of_joint else []), group.validation]
+        settings = _settings(group.settings, r.method, names)
+        rows.append([r.method, *settings, str(r.seeds), *map(show_estimate, estimates), show_bytes(r.bytes)])
+    return ["method", *names, "seeds", *columns], rows
+
+
+def _draw(found: list[Group], title: str, names: list[str], folder: Path) -> list[Path]:
+    """Figures, unless nobody could tell the lines apart."""
+    # matplotlib takes half a second to import: only when there is something to draw.
+    from selfreminder.report.figures import ratio_panel, two_panels  # noqa: PLC0415
+
+    if len(found) > _MOST_LINES:
+        return []
+    lines = []
+    for group in found:
+        shown = zip(names, _settings(group.settings, group.result.method, names))
+        label = ", ".join([group.result.method, *(f"{name} {value}" for name, value in shown if value != "-")])
+        lines.append(replace(group.result, method=label))
+    return two_panels(lines, title, folder / "accuracy") + ratio_panel(lines, title, folder / "rho")

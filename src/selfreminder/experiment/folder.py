@@ -1,0 +1,89 @@
+"""A grid's folder: which runs are in it. `grid.json` lists those of the grid that was started last."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from selfreminder.atomic import write_text
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.lock import locked
+from selfreminder.experiment.records import RECORDS
+from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.uses import uses
+
+GRID = "grid.json"
+_PATIENCE = 5.0
+
+
+def write_grid(folder: Path, experiments: Iterable[Experiment], about: Mapping[str, Any]) -> None:
+    """Let a folder know its whole list of runs, and what else is to be known of them."""
+    runs = [{"key": experiment.key, "experiment": experiment.as_dict()} for experiment in experiments]
+    text, path = json.dumps({**about, "runs": runs}, indent=1) + "\n", folder / GRID
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+
+
+def read_grid(folder: Path) -> list[Experiment] | None:
+    """The runs that belong to a folder's grid, in their order; None if nobody wrote them down."""
+    path = folder / GRID
+    try:
+        return [Experiment(**run["experiment"]) for run in json.loads(path.read_text(encoding="utf-8"))["runs"]]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, LookupError, TypeError) as error:
+        raise SelfReminderError(f"{path} is damaged ({error}): start its grid again to write it anew") from None
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Folders in this one that hold a run that has begun, whichever grid it was of."""
+    return sorted(path.parent for path in folder.glob(f"*/{RECORDS}"))
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Make sure that a folder is a grid's, or nobody's yet; nobody else writes its list of runs meanwhile."""
+    if folder.exists() and not (folder / GRID).is_file():
+        # A kill may have left a lock, or a file that was being written.
+        others = [folder] if not folder.is_dir() else [p for p in folder.iterdir() if not p.name.startswith(".")]
+        if others:
+            raise SelfReminderError(f"{folder} exists and holds no grid: choose another one with --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, _PATIENCE):
+        for stale in folder.glob(".*.part"):
+            stale.unlink(missing_ok=True)
+        yield
+
+
+def varying(experiments: Iterable[Experiment]) -> list[str]:
+    """The fields, beside seed, in which runs of one method differ."""
+    seen: dict[str, dict[str, Any]] = {}
+    found = []
+    names = [field.name for field in fields(Experiment) if field.name not in ("method", "seed")]
+    for experiment in experiments:
+        values = experiment.as_dict()
+        first = seen.setdefault(experiment.method, values)
+        found += [name for name in names if name not in found and values[name] != first[name]]
+    return [name for name in names if name in found]
+
+
+def label(experiment: Experiment, names: Iterable[str]) -> str:
+    """What a person calls a run, given the fields that vary."""
+    values = {name: getattr(experiment, name) for name in names if uses(experiment.method, name)}
+    shown = (f"{name} {show(value)}" for name, value in values.items() if value is not None)
+    return " ".join([experiment.method, *shown, f"seed {experiment.seed}"])
+
+
+def show(value: Any) -> str:
+    """A field's value for people.
+
+    >>> show(0.003), show(1.0), show(None), show({"a": 1})
+    ('0.003', '1', '-', '{"a": 1}')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return json.dumps(value) if isinstance(value, dict | bool) else str(value)

@@ -1,0 +1,98 @@
+"""How many workers there is room for: one per core, fewer where memory would not suffice."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from selfreminder.data import dataset, source
+from selfreminder.experiment.spec import Experiment
+
+_BASE = 600_000_000
+"""bytes of a process with torch, a network and its optimiser"""
+_COPIES = 9
+"""a data set as it is on disk, as floating-point numbers, and as those of the task at hand"""
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def need(experiment: Experiment, data_dir: str | None = None) -> int:
+    """About how many bytes a worker takes for an experiment; rather too many than too few."""
+    files = (path for name in experiment.data_sets for path in source.find(dataset(name), data_dir).values())
+    size = sum(path.stat().st_size for path in set(files))
+    if experiment.benchmark.startswith("split-") or experiment.benchmark == "mixture":
+        return _BASE + size * _COPIES  # tasks are parts of the data
+    # Each task is another form of all the data: its test part stays, and joint training looks at all of it.
+    return _BASE + size * (_COPIES + experiment.tasks * (8 if experiment.method == "joint" else 1))
+
+
+def workers_that_fit(
+    experiments: Iterable[Experiment], data_dir: str | None = None, free: int | None = None
+) -> tuple[int, str | None]:
+    """One worker per core, or as many as the free memory holds; in that case a line that says so."""
+    wanted = cores()
+    free = free_memory() if free is None else free
+    if free is None:
+        return wanted, None
+    like = {(e.data, e.benchmark, e.tasks, e.method == "joint"): e for e in experiments}
+    largest = max((need(experiment, data_dir) for experiment in like.values()), default=_BASE)
+    fitting = max(1, free // largest)
+    if fitting >= wanted:
+        return wanted, None
+    workers = "1 worker" if fitting == 1 else f"{fitting} workers"
+    return fitting, (
+        f"{workers} instead of {wanted}: {_gb(free)} of memory are free, and a worker may need {_gb(largest)}; "
+        "--jobs sets another number"
+    )
+
+
+def free_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that new processes can have: what the system has left, or a control group leaves if that is less.
+
+    None where the system does not say.
+    """
+    found = [_left_in_group(folder) for folder in _groups(proc, cgroups)]
+    found += [_in_table(proc / "meminfo", "MemAvailable:", 1024)]
+    return min((bytes_left for bytes_left in found if bytes_left is not None), default=None)
+
+
+def _groups(proc: Path, cgroups: Path) -> list[Path]:
+    """The folders of this process's memory control groups, version 1 or 2, with those around them."""
+    folders: list[Path] = []
+    for line in _text(proc / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = cgroups / "memory" if controllers else cgroups
+        inner = root / path.lstrip("/")
+        folders += [inner, *(around for around in inner.parents if around.is_relative_to(root))]
+    return folders
+
+
+def _left_in_group(folder: Path) -> int | None:
+    for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
+        if most.isdigit() and used.isdigit():
+            # Files read long ago are given back when memory is short.
+            cache = _in_table(folder / "memory.stat", "total_inactive_file", 1)
+            cache = _in_table(folder / "memory.stat", "inactive_file", 1) if cache is None else cache
+            return max(0, int(most) - int(used) + (cache or 0))
+    return None
+
+
+def _in_table(path: Path, name: str, unit: int) -> int | None:
+    rows = (line.split() for line in _text(path).splitlines())
+    return next((int(row[1]) * unit for row in rows if row[:1] == [name]), None)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

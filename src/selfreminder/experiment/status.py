@@ -1,0 +1,154 @@
+"""How a folder's runs stand, read from their files alone: whoever runs them is not disturbed."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.failures import read_failure
+from selfreminder.experiment.folder import read_grid, run_folders
+from selfreminder.experiment.lock import held
+from selfreminder.experiment.progress import Failed
+from selfreminder.experiment.records import TIMINGS, read
+from selfreminder.experiment.spec import Experiment
+from selfreminder.metrics import task_average
+
+State = Literal["done", "running", "failed", "left"]
+_COST = ("benchmark", "method", "data", "images", "width", "batch_size", "device")
+"""what the time of an epoch depends on"""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How one run stands."""
+
+    experiment: Experiment
+    state: State
+    tasks: int = 0
+    """that are complete"""
+    epochs: int = 0
+    """that are complete, over all tasks"""
+    epoch: int = 0
+    """that are complete of the task at hand"""
+    average: float | None = None
+    """test accuracy over the tasks so far"""
+    seconds: float = 0.0
+    """measured, of what is complete"""
+    failure: Failed | None = None
+
+    @property
+    def of_epochs(self) -> int:
+        """Epochs of the whole run."""
+        return self.experiment.tasks * self.experiment.epochs
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON can say it."""
+        return {
+            "run": self.experiment.key,
+            "state": self.state,
+            "tasks": self.tasks,
+            "of_tasks": self.experiment.tasks,
+            "epochs": self.epochs,
+            "epochs_of_task": self.epoch,
+            "of_epochs": self.of_epochs,
+            "task_average": self.average,
+            "seconds": self.seconds,
+            "failure": None if self.failure is None else vars(self.failure),
+            "experiment": self.experiment.as_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Status:
+    """How all runs of a folder stand."""
+
+    runs: list[RunStatus]
+    others: int
+    """runs in the folder that are not of the grid that was started last"""
+    work_left: float | None
+    """seconds of work of one process that are left, from the times measured; None where there are none"""
+
+    def count(self, state: State) -> int:
+        return sum(run.state == state for run in self.runs)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """With as many processes as there are now; None if there is none, or no time was measured."""
+        running = self.count("running")
+        return None if self.work_left is None or not running else self.work_left / running
+
+
+def status(folder: Path) -> Status:
+    """How the runs of a folder stand at this moment."""
+    experiments, begun = read_grid(folder), run_folders(folder)
+    if experiments is None:  # made before there were lists of runs
+        found = {path: records.experiment for path in begun if (records := read(path)) is not None}
+    else:
+        found = {folder / experiment.key: experiment for experiment in experiments}
+    if not found:
+        raise SelfReminderError(f"{folder} holds no runs: give the folder of a grid or a comparison")
+    runs = [_status(experiment, path) for path, experiment in found.items()]
+    return Status(runs, len(set(begun) - found.keys()), _work_left(runs))
+
+
+def _status(experiment: Experiment, folder: Path) -> RunStatus:
+    running = held(folder)  # first: a run that ends meanwhile is then seen to be done
+    failure = read_failure(folder)
+    try:
+        records = read(folder)
+    except SelfReminderError as error:
+        return RunStatus(experiment, "failed", failure=Failed(str(error), "mistake"))
+    done = records is not None and records.done
+    state: State = "done" if done else "running" if running else "failed" if failure else "left"
+    if records is None:
+        return RunStatus(experiment, state, failure=failure)
+    return RunStatus(
+        experiment,
+        state,
+        tasks=len(records.tasks),
+        epochs=len(records.epochs),
+        epoch=sum(event["task"] == len(records.tasks) for event in records.epochs),
+        average=task_average(records.test)[-1] if records.tasks else None,
+        seconds=_seconds(folder),
+        failure=None if done else failure,
+    )
+
+
+def _seconds(folder: Path) -> float:
+    """The measured seconds of a run; of an epoch that was done again after a kill, the last time."""
+    try:
+        lines = (folder / TIMINGS).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0.0
+    seconds: dict[tuple[Any, ...], float] = {}
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:  # is being written, or was when its process was killed
+            continue
+        seconds[event["task"], event.get("epoch")] = event.get("seconds", event.get("evaluation_seconds", 0.0))
+    return sum(seconds.values())
+
+
+def _work_left(runs: Iterable[RunStatus]) -> float | None:
+    measured: dict[Any, list[RunStatus]] = {}
+    for run in runs:
+        if run.seconds and run.epochs:
+            for like in (_cost(run), run.experiment.method, None):
+                measured.setdefault(like, []).append(run)
+    total = 0.0
+    for run in runs:
+        if run.state in ("running", "left"):
+            alike = measured.get(_cost(run)) or measured.get(run.experiment.method) or measured.get(None)
+            if alike is None:
+                return None
+            # Where training stops early, a run that is done has fewer epochs than there can be.
+            epochs = sum(other.of_epochs if other.state == "done" else other.epochs for other in alike)
+            total += (run.of_epochs - run.epochs) * sum(other.seconds for other in alike) / epochs
+    return total
+
+
+def _cost(run: RunStatus) -> tuple[Any, ...]:
+    return tuple(getattr(run.experiment, name) for name in _COST)

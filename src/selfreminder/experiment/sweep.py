@@ -1,0 +1,240 @@
+"""Many experiments from one TOML file: fields of `Experiment`, and lists of values whose product is taken.
+
+    benchmark = "permuted-mnist"
+    scale = "demo"            # data, tasks, epochs, tuned strengths …, where nothing else is said
+    seeds = 3                 # the same as seed = [0, 1, 2] in [grid]
+    epochs = 3
+
+    [grid]
+    method = ["adam", "fsr-logit", "ewc"]
+    per_class = [1, 10]       # for methods that keep samples: adam and ewc have one run for both
+
+    [methods.ewc]             # for one method alone; a list is swept here too
+    strength = [10, 30]
+
+What is said for one method goes before [grid], and [grid] before the rest. "none" stands for no value. Nothing here
+needs torch.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from selfreminder import methods as all_methods
+from selfreminder.errors import SelfReminderError, unknown
+from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.tuned import is_tuned
+from selfreminder.experiment.uses import uses
+from selfreminder.experiment.values import from_text, typed
+from selfreminder.sizes import Size
+
+_FIELDS = tuple(field.name for field in fields(Experiment))
+_SIZES = ("per_class", "per_task", "budget")
+_STREAM = ("benchmark", "data", "images", "tasks", "validation")
+_TABLES = ("grid", "methods")
+
+Axes = dict[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a file says, checked field by field."""
+
+    name: str
+    """the file, for messages"""
+    fixed: Mapping[str, Any]
+    grid: Mapping[str, tuple[Any, ...]]
+    methods: Mapping[str, Axes]
+    scale: str | None = None
+    tuned: Path | None = None
+    """a table that goes before the one that comes with selfreminder"""
+
+    @cached_property
+    def experiments(self) -> list[Experiment]:
+        """Every run once, seed by seed, and runs on the same data one after the other."""
+        with _blaming(self.name):
+            found = {experiment.key: experiment for experiment in self._all()}
+        places: dict[tuple[Any, ...], int] = {}
+
+        def place(experiment: Experiment) -> tuple[int, int]:
+            data = tuple(getattr(experiment, name) for name in _STREAM)
+            return experiment.seed, places.setdefault(data, len(places))
+
+        return sorted(found.values(), key=place)
+
+    @property
+    def untuned(self) -> list[str]:
+        """Methods that take defaults where nobody chose a strength or step size for the benchmark at the scale."""
+        if self.scale is None:
+            return []
+        found: dict[str, None] = {}
+        for e in self.experiments:
+            said = {*self.fixed, *self.grid, *self.methods.get(e.method, ())}
+            if not {"strength", "lr"} & said and not is_tuned(e.benchmark, self.scale, e.method, e.size, self.tuned):
+                found[e.method] = None
+        return list(found)
+
+    def _all(self) -> Iterator[Experiment]:
+        for benchmark in self._values("benchmark"):
+            of_scale = [] if self.scale is None else Comparison(benchmark=benchmark, scale=self.scale).experiments
+            seeds = tuple(dict.fromkeys(e.seed for e in of_scale)) or (0,)
+            for method in self._values("method", tuple(dict.fromkeys(e.method for e in of_scale))):
+                yield from self._of(benchmark, method, seeds)
+
+    def _values(self, name: str, default: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+        found = self.grid.get(name) or ((self.fixed[name],) if name in self.fixed else default)
+        if not found:
+            raise SelfReminderError(f'{name} is missing: write {name} = "…", or a list of them under [grid]')
+        return found
+
+    def _of(self, benchmark: str, method: str, seeds: tuple[int, ...]) -> Iterator[Experiment]:
+        own = self.methods.get(method, {})
+        elsewhere = ("benchmark", "method", *own, *(_SIZES if any(name in own for name in _SIZES) else ()))
+        axes = {k: values for k, values in self.grid.items() if k not in elsewhere and uses(method, k)} | own
+        if "seed" not in {*axes, *self.fixed}:
+            axes["seed"] = seeds
+        fixed = dict(self.fixed) | {"benchmark": benchmark, "method": method}
+        if any(name in axes for name in _SIZES):
+            fixed = {name: value for name, value in fixed.items() if name not in _SIZES}
+        for values in product(*axes.values()):
+            yield self._experiment(fixed | dict(zip(axes, values)))
+
+    def _experiment(self, settings: dict[str, Any]) -> Experiment:
+        sizes = {name: settings[name] for name in _SIZES if settings.get(name) is not None}
+        if sizes:
+            settings = dict.fromkeys(_SIZES) | settings
+        if self.scale is None:
+            return Experiment(**settings)
+        of_scale = Comparison(
+            benchmark=settings["benchmark"],
+            scale=self.scale,
+            methods=(settings["method"],),
+            seeds=1,
+            size=Size(**sizes) if sizes else None,
+            tuned=self.tuned,
+        )
+        base = {name: typed(name, value) for name, value in of_scale.experiments[0].as_dict().items()}
+        return Experiment(**(base | settings))
+
+
+def read_sweep(
+    path: str | Path, fixed: Sequence[str] = (), swept: Sequence[str] = (), tuned: Path | None = None
+) -> Sweep:
+    """The sweep of a file.
+
+    `fixed` are texts such as "epochs=3", `swept` such as "strength=0.01,0.1": they go before all that the file says.
+    `tuned` is a table of strengths and step sizes for a file that names a scale.
+    """
+    try:
+        said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SelfReminderError(f"{path} is no TOML: {error}") from None
+    for text in fixed:
+        name, value = _assignment(text, "--set", (*_FIELDS, "scale", "seeds"))
+        _drop(said, name)
+        with _blaming(f"--set {text}"):
+            said[name] = from_text(name, value)
+    for text in swept:
+        name, value = _assignment(text, "--sweep", _FIELDS)
+        _drop(said, name)
+        with _blaming(f"--sweep {text}"):
+            _table(said, "grid")[name] = [from_text(name, each.strip()) for each in value.split(",")]
+    with _blaming(str(path)):
+        sweep = _sweep(said, str(path))
+        if tuned is not None and sweep.scale is None:
+            raise SelfReminderError(f'it names no scale, so that {tuned} has no part in it: write scale = "…"')
+        return replace(sweep, tuned=tuned)
+
+
+def _sweep(said: dict[str, Any], name: str) -> Sweep:
+    own = {}
+    for method, settings in _table(said, "methods").items():
+        if method not in all_methods.names():
+            raise unknown("method", method, all_methods.names())
+        with _blaming(f"[methods.{method}]"):
+            own[method] = _axes(settings, tuple(f for f in _FIELDS if f not in ("benchmark", "method")))
+    with _blaming("[grid]"):
+        grid = _axes(_table(said, "grid"), _FIELDS)
+    fixed: dict[str, Any] = {}
+    for key, value in said.items():
+        if key in _TABLES:
+            continue
+        if key not in (*_FIELDS, "scale", "seeds"):
+            raise unknown("key", key, (*_FIELDS, "scale", "seeds", *_TABLES))
+        if isinstance(value, list):
+            raise SelfReminderError(f"{key} is a list: what is swept goes under [grid]")
+        if key == "seeds":
+            grid["seed"] = _seeds(value, {*said, *grid})
+        else:
+            fixed[key] = typed(key, value)
+    return Sweep(name, fixed, grid, own, fixed.pop("scale", None))
+
+
+def _axes(settings: object, known: Sequence[str]) -> Axes:
+    if not isinstance(settings, dict):
+        raise SelfReminderError(f"it is {settings!r}: it must be a table of settings")
+    axes: Axes = {}
+    for key, value in settings.items():
+        values = value if isinstance(value, list) else [value]
+        if key == "seeds":
+            axes["seed"] = _seeds(value, set(settings))
+        elif key not in known:
+            raise unknown("field", key, known)
+        elif not values:
+            raise SelfReminderError(f"{key} is an empty list: it must have a value at least")
+        else:
+            said = [typed(key, each) for each in values]
+            axes[key] = tuple(each for place, each in enumerate(said) if each not in said[:place])
+    return axes
+
+
+def _seeds(value: object, beside: set[str]) -> tuple[int, ...]:
+    if "seed" in beside:
+        raise SelfReminderError("both seeds and seed are given: one of them is enough")
+    count = typed("seeds", value)
+    if count < 1:
+        raise SelfReminderError(f"seeds is {count}: it must be at least 1")
+    return tuple(range(count))
+
+
+def _assignment(text: str, option: str, known: Sequence[str]) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals or not value.strip():
+        raise SelfReminderError(f"{option} {text}: write a field and its value, such as epochs=3")
+    if name not in known:
+        raise SelfReminderError(f"{option} {text}: {unknown('field', name, known)}")
+    return name, value.strip()
+
+
+def _drop(said: dict[str, Any], name: str) -> None:
+    """Forget what a file says of a field, or of others that say the same thing."""
+    alike = next((group for group in (_SIZES, ("seed", "seeds")) if name in group), (name,))
+    of_methods = said.get("methods", {})
+    tables = [said, said.get("grid"), *(of_methods.values() if isinstance(of_methods, dict) else ())]
+    for table in tables:
+        for each in alike:
+            if isinstance(table, dict):
+                table.pop(each, None)
+
+
+def _table(said: dict[str, Any], name: str) -> dict[str, Any]:
+    table = said.setdefault(name, {})
+    if not isinstance(table, dict):
+        raise SelfReminderError(f"{name} is {table!r}: it must be a table, [{name}]")
+    return table
+
+
+@contextmanager
+def _blaming(place: str) -> Iterator[None]:
+    """Say of an error in which place it is."""
+    try:
+        yield
+    except SelfReminderError as error:
+        raise SelfReminderError(f"{place}: {error}") from None
