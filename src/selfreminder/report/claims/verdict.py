@@ -1,0 +1,155 @@
+"""Verdicts, and the list of claims that they are on."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import getdoc
+from typing import Any, Literal
+
+from selfreminder.experiment.paper import figure
+from selfreminder.experiment.records import Records
+from selfreminder.report.claims.checks import Check
+from selfreminder.report.claims.lines import NotEnoughDataError, Runs
+
+_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claim of the paper holds in some records. Margin and interval are those of the closest check."""
+
+    id: str
+    claim: str
+    verdict: Literal["held", "not held", "not enough data"]
+    sentence: str
+    figure: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """what was compared, means over seeds"""
+    margin: float | None = None
+    """the mean difference, in the unit of the numbers"""
+    interval: tuple[float, float] | None = None
+    """its 95 % t interval, of differences paired by seed"""
+    seeds: int = 0
+    checks: tuple[Check, ...] = ()
+    """all differences that the rule is about: the claim holds where all of them do"""
+    untuned: tuple[str, ...] = ()
+    """methods of the figure whose strength or step size nobody chose at this scale"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON can say it."""
+        return {
+            "claim": self.claim,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "figure": self.figure,
+            "seeds": self.seeds,
+            "margin": _plain(self.margin),
+            "interval": _plain(self.interval),
+            "numbers": {name: _plain(self.numbers[name]) for name in sorted(self.numbers)},
+            "checks": [
+                {
+                    "above": check.above.label,
+                    "below": check.below.label,
+                    "margin": _plain(check.margin),
+                    "interval": _plain(check.interval),
+                    "rule": check.rule,
+                    "holds": check.holds,
+                }
+                for check in self.checks
+            ],
+            "untuned": list(self.untuned),
+        }
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found: checks that must all hold, and other numbers to know."""
+
+    checks: Sequence[Check]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, the figure it is read from, and the rule by which it is judged."""
+
+    id: str
+    text: str
+    figure: str
+    finding: Callable[[Runs], Finding]
+
+    @property
+    def rule(self) -> str:
+        """The rule in words: its function's docstring."""
+        return getdoc(self.finding) or ""
+
+    def __call__(self, runs: Runs) -> Verdict:
+        """The verdict on it, in these runs."""
+        untuned = tuple(figure(self.figure).untuned(runs.scale))
+        try:
+            found = self.finding(runs)
+        except NotEnoughDataError as reason:
+            sentence = f"Not enough data: {reason}."
+            return Verdict(self.id, self.text, "not enough data", sentence, self.figure, untuned=untuned)
+        # One that holds just so, such as all of all classes, could not hold better: it says less than the others.
+        closest = min(found.checks, key=lambda check: (check.holds, check.holds and not check.slack, check.slack))
+        compared = {s.label: s.mean for check in found.checks for s in (check.above, check.below)}
+        return Verdict(
+            id=self.id,
+            claim=self.text,
+            verdict="held" if closest.holds else "not held",
+            sentence=_sentence(closest, found.checks),
+            figure=self.figure,
+            numbers={**compared, **found.numbers},
+            margin=closest.margin,
+            interval=closest.interval,
+            seeds=closest.seeds,
+            checks=tuple(found.checks),
+            untuned=untuned,
+        )
+
+
+_CLAIMS: dict[str, Claim] = {}
+
+
+def claim(id: str, figure_name: str, text: str) -> Callable[[Callable[[Runs], Finding]], Claim]:
+    """Make a function, whose docstring is the rule, the judge of a claim."""
+
+    def register(finding: Callable[[Runs], Finding]) -> Claim:
+        _CLAIMS[id] = Claim(id, text, figure(figure_name).name, finding)
+        return _CLAIMS[id]
+
+    return register
+
+
+def claims() -> list[Claim]:
+    """All claims, in the order of their numbers."""
+    return sorted(_CLAIMS.values(), key=lambda claim: (int(re.sub(r"\D", "", claim.id)), claim.id))
+
+
+def judge(records: Iterable[Records], scale: str) -> list[Verdict]:
+    """The verdict on every claim, from the records of figures at a scale, in whatever order."""
+    runs = Runs(records, scale)
+    return [claim(runs) for claim in claims()]
+
+
+def as_json(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Any]]:
+    """Verdicts by claim, as JSON can say them; the same for the same records."""
+    return {verdict.id: verdict.as_dict() for verdict in verdicts}
+
+
+def _sentence(closest: Check, checks: Sequence[Check]) -> str:
+    failing = sum(not check.holds for check in checks)
+    said = closest.sentence if closest.holds else f"{closest.sentence}; the rule asks for {closest.rule}"
+    if len(checks) > 1 and not failing:
+        said = f"the closest of {len(checks)} comparisons: {said}"
+    elif len(checks) > 1:
+        most = f"{failing} of {len(checks)} comparisons fail, this one most" if failing > 1 else ""
+        said = f"{most or f'one of {len(checks)} comparisons fails'}: {said}"
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value if value is None else round(value, _DIGITS) + 0.0  # no negative zero

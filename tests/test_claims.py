@@ -1,0 +1,434 @@
+"""The claims on made-up records: every number here is invented, so that a claim is held, not held, or neither."""
+
+import json
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreminder.experiment.paper import FIGURES, experiments, figure
+from selfreminder.experiment.records import Records
+from selfreminder.experiment.spec import Experiment
+from selfreminder.metrics import t_interval
+from selfreminder.report.claims import Claim, as_json, claims, judge
+from selfreminder.report.claims.checks import above, at_least_equal, equal, far_above, noticeably_above
+from selfreminder.report.claims.lines import NotEnoughDataError, Runs, Series
+
+NEEDED = {
+    "C1": 6,
+    "C2": 5,
+    "C3": 2,
+    "C4": 3,
+    "C5": 3,
+    "C6": 4,
+    "C7": 2,
+    "C8": 3,
+    "C9a": 3,
+    "C9b": 8,
+    "C10": 16,
+    "C11": 1,
+    "C12": 3,
+    "C13a": 5,
+    "C13b": 4,
+    "C13c": 10,
+    "C14a": 4,
+    "C14b": 4,
+    "C14c": 4,
+    "C14d": 12,
+    "C15": 2,
+    "C16": 4,
+    "C17": 4,
+}
+"""runs of each seed that a claim is about, or that say whether a baseline has learned"""
+IDS = list(NEEDED)
+SCALE = "small"
+Levels = tuple[float, float]
+"""accuracy on old tasks, and on the newest"""
+Changes = dict[str, Any]
+"""what a test lets be otherwise in one world: levels, diagonal, logits, bytes"""
+
+
+def claim(name: str) -> Claim:
+    return next(each for each in claims() if each.id == name)
+
+
+# A world as the paper tells it ----------------------------------------------------------------------------
+
+
+def as_told(e: Experiment, t: int) -> Levels:
+    """Invented levels after t tasks."""
+    return {
+        "permuted-mnist": _permuted,
+        "nonlinear-mnist": _nonlinear,
+        "color-cifar10": _color,
+        "split-cifar100": _split,
+        "mixture": _mixture,
+    }[e.benchmark](e, t)
+
+
+def _permuted(e: Experiment, t: int) -> Levels:
+    size = e.per_class or 0
+    logit = {1: 0.9, 2: 0.905, 3: 0.91, 5: 0.915, 10: 0.92, 50: 0.93}[size]
+    return {
+        "adam": (0.95 - 0.08 * t, 0.95),
+        "sgd": (0.95 - 0.05 * t, 0.94),
+        "lwf": (0.93 - 0.08 * t, 0.95),
+        "ewc": (0.94 - 0.01 * t if t <= 5 else 0.89 - 0.06 * (t - 5), 0.94),
+        "generative-replay": (0.85, 0.93),
+        "fsr-logit": (logit, 0.94),
+        "fsr-distill": (logit - 0.01 - 0.1 / size, 0.94),
+        "icarl": (logit - 0.02 - 0.1 / size, 0.93),
+    }[e.method]
+
+
+def _nonlinear(e: Experiment, t: int) -> Levels:
+    if e.method != "fsr-logit":
+        return {"ewc": 0.9 - 0.1 * t}.get(e.method, 0.9 - 0.12 * t), 0.9
+    size = e.per_class or 0
+    base = {1: 0.7, 3: 0.8, 5: 0.84, 50: 0.88}[size]
+    better = {"random": 0.0, "gradient": 0.02 if size == 1 else 0.0, "herding": 0.05 if size == 1 else -0.04}
+    return base + better.get(e.select, -0.12 if e.select.startswith("influence+") else -0.08), 0.9
+
+
+def _color(e: Experiment, t: int) -> Levels:
+    old = {"sgd": 0.7 - 0.08 * t, "ewc": 0.69 if t <= 3 else 0.69 - 0.1 * (t - 3), "fsr-logit": 0.71}
+    return old.get(e.method, 0.6), 0.7
+
+
+def _split(e: Experiment, t: int) -> Levels:
+    narrow = {1 / 2: 0.0, 1 / 4: 0.1, 1 / 8: 0.15}[e.width]
+    old, new = {
+        "joint": (0.7, 0.7),
+        "sgd": (0.3, 0.68),
+        "ewc": (0.45, 0.66),
+        "hat": (0.58 - 2 * narrow, 0.645 - narrow),
+        "fsr-logit": (0.65, 0.68),
+        "fsr-logitlab": (0.69, 0.69),
+    }[e.method]
+    return old - narrow, new - narrow
+
+
+def _mixture(e: Experiment, t: int) -> Levels:
+    return {
+        "joint": (0.8, 0.8),
+        "sgd": (0.3, 0.78),
+        "ewc": (0.4, 0.75),
+        "hat": (0.75, 0.77),
+        "fsr-logit": (0.6, 0.78),
+    }[e.method]
+
+
+DIAGONALS = {("adam", 50): 0.3, ("fsr-logit", 1): 0.85, ("fsr-logit", 10): 0.9, ("fsr-distill", 1): 0.6}
+
+
+def kept_bytes(e: Experiment, t: int) -> int:
+    whole = {"ewc": 3_200_000, "lwf": 1_600_000, "generative-replay": 5_000_000}
+    return whole.get(e.method, (e.per_class or 0) * 10 * 800 * t if "fsr" in e.method or e.method == "icarl" else 0)
+
+
+def made_up(e: Experiment, changes: Changes) -> Records:
+    """Records that nobody measured."""
+    noise = random.Random(e.key)
+    levels: Callable[[Experiment, int], Levels | None] = changes.get("levels", lambda e, t: None)
+
+    def row(t: int) -> list[float]:
+        old, new = levels(e, t) or as_told(e, t)
+        return [min(1.0, level + noise.uniform(-0.004, 0.004)) for level in [old] * (t - 1) + [new]]
+
+    tasks = []
+    for t in range(1, e.tasks + 1):
+        test = row(t)
+        kept = changes.get("bytes", kept_bytes)(e, t)
+        event = {"event": "task", "task": t - 1, "test": test, "validation": test, "chance": 0.1, "bytes": kept}
+        if e.probe >= t:
+            event["probe"] = probe(e, t, noise, changes)
+        tasks.append(event)
+    return Records(e, {}, (), tuple(tasks), done=True)
+
+
+def probe(e: Experiment, t: int, noise: random.Random, changes: Changes) -> dict[str, Any]:
+    right = 0.95 if t == 1 else changes.get("diagonals", DIAGONALS)[e.method, e.per_class]
+    moved = changes.get("moved", 0) if t == 2 else 0
+    count = round(1000 * right) + noise.randint(-9, 9)
+    return {
+        "logit_mean": [
+            [(10.0 if (j - k) % 10 == moved else -2.0) + noise.random() for j in range(10)] for k in range(10)
+        ],
+        "logit_deviation": [[1.0] * 10] * 10,
+        "confusion": [[count if j == k else (1000 - count) / 9 for j in range(10)] for k in range(10)],
+    }
+
+
+@cache
+def the_papers_world() -> tuple[Records, ...]:
+    return tuple(made_up(e, {}) for e in experiments(FIGURES.values(), SCALE))
+
+
+def verdict(name: str, records: Iterable[Records], scale: str = SCALE) -> str:
+    return claim(name)(Runs(records, scale)).verdict
+
+
+def shown(name: str, changes: Changes) -> list[Records]:
+    """The records of a claim's figure in a world that is otherwise."""
+    return [made_up(e, changes) for e in figure(claim(name).figure).experiments(SCALE)]
+
+
+def where(levels: Levels | Callable[[int], Levels], method: str, **settings: object) -> Changes:
+    """Other levels for one method, at some settings."""
+
+    def changed(e: Experiment, t: int) -> Levels | None:
+        if e.method != method or any(getattr(e, name) != value for name, value in settings.items()):
+            return None
+        return levels(t) if callable(levels) else levels
+
+    return {"levels": changed}
+
+
+# Held, not held, not enough data --------------------------------------------------------------------------
+
+
+def test_all_claims_are_there_in_order() -> None:
+    assert [each.id for each in claims()] == IDS
+    assert all(each.rule and each.figure in FIGURES for each in claims())
+
+
+def test_every_claim_holds_in_the_papers_world() -> None:
+    found = judge(the_papers_world(), SCALE)
+    assert {v.id: v.verdict for v in found} == dict.fromkeys(IDS, "held")
+    for v in found:
+        assert v.margin is not None and v.interval is not None
+        assert v.interval[0] <= v.margin <= v.interval[1]
+        assert v.sentence.endswith(f", {v.seeds} seeds.") and v.seeds in (3, 5)
+        assert v.numbers and all(check.holds for check in v.checks)
+
+
+OTHERWISE: dict[str, list[Changes]] = {
+    "C1": [where(lambda t: (1.0 - 0.05 * t, 0.94), "ewc"), where((0.5, 0.94), "fsr-logit")],
+    "C2": [where((0.5, 0.94), "icarl")],
+    "C3": [where((0.93, 0.94), "ewc"), where(lambda t: (0.94 - 0.05 * t, 0.94), "ewc")],
+    "C4": [where((0.95, 0.95), "generative-replay")],
+    "C5": [where((0.85, 0.9), "ewc"), where((0.5, 0.9), "fsr-logit")],
+    "C6": [
+        where((0.69, 0.7), "sgd"),
+        where((0.5, 0.7), "ewc"),
+        where((0.69, 0.7), "ewc"),
+        where((0.6, 0.7), "fsr-logit"),
+    ],
+    "C7": [where((0.9, 0.95), "adam")],
+    "C8": [where((0.45, 0.94), "fsr-logit", per_class=1), where((0.47, 0.94), "fsr-logit", per_class=1)],
+    "C9a": [where((0.5, 0.94), "fsr-logit", per_class=10)],
+    "C9b": [where((0.85, 0.94), "fsr-logit", per_class=3)],
+    "C10": [where((0.95, 0.94), "fsr-distill", per_class=10), where((0.895, 0.94), "icarl", per_class=1)],
+    "C11": [{"moved": 3}],
+    "C12": [
+        {"diagonals": DIAGONALS | {("adam", 50): 0.8}},
+        {"diagonals": DIAGONALS | {("fsr-logit", 1): 0.65}},
+        {"diagonals": DIAGONALS | {("fsr-distill", 1): 0.9}},
+    ],
+    "C13a": [where((0.69, 0.69), "hat"), where((0.69, 0.69), "ewc")],
+    "C13b": [where((0.66, 0.69), "fsr-logitlab"), where((0.5, 0.69), "fsr-logitlab")],
+    "C13c": [where((0.49, 0.52), "hat", width=1 / 8)],
+    "C14a": [where((0.69, 0.9), "fsr-logit", per_class=1, select="herding")],
+    "C14b": [where((0.85, 0.9), "fsr-logit", per_class=5, select="herding")],
+    "C14c": [
+        where((0.88, 0.9), "fsr-logit", per_class=5, select="gradient"),
+        where((0.65, 0.9), "fsr-logit", per_class=1, select="gradient"),
+    ],
+    "C14d": [where((0.7, 0.9), "fsr-logit", per_class=3, select="herding")],
+    "C15": [where((0.69, 0.69), "hat")],
+    "C16": [where((0.4, 0.77), "hat")],
+    "C17": [
+        where((0.9, 0.95), "lwf"),
+        {"bytes": lambda e, t: 80_000 if e.method == "lwf" else kept_bytes(e, t)},
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "changes"), [(name, each) for name in IDS for each in OTHERWISE[name]])
+def test_a_world_that_is_otherwise(name: str, changes: Changes) -> None:
+    found = claim(name)(Runs(shown(name, changes), SCALE))
+    assert found.verdict == "not held"
+    assert "; the rule asks for " in found.sentence
+    assert any(not check.holds for check in found.checks)
+
+
+def test_half_a_world_is_not_enough() -> None:
+    assert {v.verdict for v in judge([], SCALE)} == {"not enough data"}
+    for v in judge([], SCALE):
+        assert v.sentence.startswith("Not enough data: ") and v.sentence.endswith(".")
+        assert (v.margin, v.interval, v.seeds, v.numbers) == (None, None, 0, {})
+
+
+LOSSES: tuple[Callable[[Records], list[Records]], ...] = (
+    lambda record: [],
+    lambda record: [replace(record, done=False)],
+    lambda record: [replace(record, tasks=record.tasks[:-1])],
+)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_without_one_run_there_is_no_other_verdict(name: str) -> None:
+    """Each run of a seed, one after the other: the claim needs it, or is the same without."""
+    for records, whole in ((shown(name, {}), "held"), (shown(name, OTHERWISE[name][0]), "not held")):
+        needed = 0
+        for place, record in enumerate(records):
+            if record.experiment.seed == 1:
+                left = [*records[:place], *records[place + 1 :]]
+                found = {verdict(name, [*left, *lost(record)]) for lost in LOSSES}
+                assert found in ({whole}, {"not enough data"})
+                needed += found != {whole}
+        assert needed == NEEDED[name]
+
+
+def test_order_does_not_matter() -> None:
+    told = list(the_papers_world())
+    whole = json.dumps(as_json(judge(told, SCALE)), allow_nan=False)
+    for seed in range(3):
+        random.Random(seed).shuffle(told)
+        assert json.dumps(as_json(judge(told, SCALE)), allow_nan=False) == whole
+    # Nor do runs of other figures, other scales, or a second beginning of the same run.
+    more = [made_up(replace(e, epochs=99), {}) for e in figure("permuted").experiments(SCALE)]
+    more += [replace(record, done=False, tasks=record.tasks[:1]) for record in told]
+    assert json.dumps(as_json(judge([*told, *more], SCALE)), allow_nan=False) == whole
+
+
+def test_runs_on_another_device_count() -> None:
+    elsewhere = [replace(r, experiment=replace(r.experiment, device="cuda")) for r in the_papers_world()]
+    assert {v.verdict for v in judge(elsewhere, SCALE)} == {"held"}
+
+
+def test_made_up_images_are_no_data() -> None:
+    demo = [made_up_demo(e) for name in ("color", "rho", "mixture") for e in figure(name).experiments("demo")]
+    found = {v.id: v for v in judge(demo, "demo")}
+    for name in ("C6", "C13a", "C13b", "C13c", "C15", "C16"):
+        assert found[name].verdict == "not enough data"
+        assert "made up" in found[name].sentence
+
+
+def made_up_demo(e: Experiment) -> Records:
+    row = {"event": "task", "chance": 0.1, "bytes": 0}
+    return Records(e, {}, (), tuple(row | {"task": t, "test": [0.5] * (t + 1)} for t in range(e.tasks)), done=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "names"),
+    [
+        ("sgd", ("C1", "C6", "C7", "C8")),
+        ("ewc", ("C2", "C3", "C5", "C6", "C9a", "C9b", "C13a")),
+        ("generative-replay", ("C4",)),
+        ("icarl", ("C10",)),
+        ("fsr-distill", ("C10", "C12")),
+        ("fsr-logit", ("C13b", "C16")),
+        ("hat", ("C13a", "C13c")),
+        ("lwf", ("C17",)),
+    ],
+)
+def test_nobody_is_above_a_baseline_that_has_not_learned(method: str, names: tuple[str, ...]) -> None:
+    def lower(e: Experiment, t: int) -> Levels | None:
+        old, new = as_told(e, t)
+        return (min(old, new - 0.1), new - 0.1) if e.method == method else None
+
+    for name in names:
+        found = claim(name)(Runs(shown(name, {"levels": lower}), SCALE))
+        assert found.verdict == "not enough data"
+        assert f"{method} " in found.sentence and "has not learned its newest tasks" in found.sentence
+
+
+def test_five_points_below_have_learned() -> None:
+    def level(by: float) -> Changes:
+        return where(lambda t: (0.95 - 0.05 * t, 0.95 - by), "sgd")
+
+    assert verdict("C8", shown("C8", level(0.04))) == "held"
+    assert verdict("C8", shown("C8", level(0.06))) == "not enough data"
+
+
+def test_a_memory_far_larger_than_ewcs_is_not_comparable() -> None:
+    large = {"bytes": lambda e, t: 2 * kept_bytes(e, t) if e.method == "icarl" else kept_bytes(e, t)}
+    found = claim("C2")(Runs(shown("C2", large), SCALE))
+    assert (found.verdict, "2.50 times that of ewc" in found.sentence) == ("not enough data", True)
+
+
+def test_ratio_that_is_not_defined() -> None:
+    found = claim("C13a")(Runs(shown("C13a", where((0.12, 0.12), "joint")), SCALE))
+    assert (found.verdict, "not defined" in found.sentence) == ("not enough data", True)
+
+
+def test_five_percent_of_ewcs_bytes_are_counted_not_assumed() -> None:
+    """The largest memory within them is judged: 3 per class here, 1 where items are three times as large."""
+    labels = {check.above.who for check in claim("C9b")(Runs(shown("C9b", {}), SCALE)).checks}
+    assert labels == {"fsr-logit (3 per class)"}
+    larger = {"bytes": lambda e, t: 3 * kept_bytes(e, t) if e.method == "fsr-logit" else kept_bytes(e, t)}
+    labels = {check.above.who for check in claim("C9b")(Runs(shown("C9b", larger), SCALE)).checks}
+    assert labels == {"fsr-logit (1 per class)"}
+    larger = {"bytes": lambda e, t: 30 * kept_bytes(e, t) if e.method == "fsr-logit" else kept_bytes(e, t)}
+    assert verdict("C9b", shown("C9b", larger)) == "not enough data"
+
+
+def test_the_literatures_number_counts_at_scale_paper_only() -> None:
+    level = where((0.94, 0.94), "fsr-logit")
+    small = [made_up(e, level) for e in figure("generative-replay").experiments(SCALE)]
+    paper = [made_up(e, level) for e in figure("generative-replay").experiments("paper")]
+    assert (verdict("C4", small), verdict("C4", paper, "paper")) == ("held", "not held")
+
+
+def test_untuned_methods_are_named() -> None:
+    for v in judge([], "demo"):
+        assert list(v.untuned) == figure(v.figure).untuned("demo")
+    assert any(v.untuned for v in judge([], "demo"))  # nobody tunes on made-up images
+
+
+# What the words mean --------------------------------------------------------------------------------------
+
+
+def test_a_sentence_says_the_numbers() -> None:
+    logit = Series("fsr-logit", (0.88, 0.885, 0.89), "after 10 tasks")
+    ewc = Series("ewc", (0.68, 0.675, 0.682), "after 10 tasks")
+    assert above(logit, ewc).sentence == (
+        "after 10 tasks fsr-logit is at .885, ewc at .679: 20.6 points above, 95 % interval 19.3 to 21.9, 3 seeds"
+    )
+    ratio = Series("ρ of hat", (-0.1, -0.12), "after 1 task", points=False)
+    assert above(ratio, ratio.constant("no forgetting", 0.0)).sentence == (
+        "after 1 task ρ of hat is at −.110, no forgetting at .000: .110 below, 95 % interval −.237 to .017, 2 seeds"
+    )
+
+
+def test_one_seed_is_not_enough() -> None:
+    with pytest.raises(NotEnoughDataError, match="two seeds"):
+        above(Series("a", (0.9,)), Series("b", (0.5,)))
+
+
+def test_ten_points_are_ten_points() -> None:
+    a, b = Series("a", (0.9, 0.7, 0.8)), Series("b", (0.8, 0.6, 0.7))  # 0.7 − 0.6 is a little less than 0.1
+    assert far_above(a, b).holds
+    assert not far_above(a, Series("b", (0.8, 0.6001, 0.7))).holds
+
+
+pairs = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=6)
+
+
+@given(pairs, st.randoms(use_true_random=False))
+def test_words_are_ordered_and_seeds_are_not(values: list[tuple[float, float]], rng: random.Random) -> None:
+    def series(values: list[tuple[float, float]]) -> tuple[Series, Series]:
+        first, second = zip(*values)
+        return Series("a", first), Series("b", second)
+
+    a, b = series(values)
+    assert above(a, b).holds or not noticeably_above(a, b).holds
+    assert noticeably_above(a, b).holds or not far_above(a, b).holds
+    assert at_least_equal(a, b).holds or not above(a, b).holds
+    assert equal(a, b).holds == equal(b, a).holds
+    assert equal(a, b).holds == (at_least_equal(a, b).holds and at_least_equal(b, a).holds)
+    assert not (above(a, b).holds and above(b, a).holds)
+    mean, half_width = t_interval([x - y for x, y in values])
+    assert half_width is not None
+    assert above(a, b).interval == pytest.approx((mean - half_width, mean + half_width), abs=1e-8)
+    shuffled = series(rng.sample(values, len(values)))
+    for rule in (above, far_above, at_least_equal, equal):
+        assert rule(*shuffled).margin == pytest.approx(rule(a, b).margin, abs=1e-8)
+    for check in (above(a, b), noticeably_above(a, b), far_above(a, b)):
+        assert check.holds == (check.slack >= 0) or abs(check.slack) < 1e-8
