@@ -1,7 +1,8 @@
 """What the runner of grids costs: `python benchmarks/grid.py`, or `python benchmarks/grid.py overhead --runs 500`.
 
 `speedup`: the wall time of 8 independent runs with one worker against that with two, one after the other in each
-round; the median over rounds of the ratios within a round. It means something only where two cores are free.
+round; the median over rounds of the ratios within a round. It means something only where two cores are free: with it
+comes the share of the time in which the workers had a core each, which is near 1 if nobody else was at work.
 
 `overhead`: many runs of about two seconds each. The share of the workers' wall time that is not the runs' own,
 1 − Σ (seconds of the runs) / (workers × wall): starting processes, handing out runs, waiting for the last one. Of the
@@ -11,6 +12,7 @@ task. And how much the parent's memory grew from a tenth of the runs on.
 
 import argparse
 import os
+import resource
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -43,6 +45,8 @@ class Cost:
     """seconds of all runs"""
     timed: float
     """of these, in epochs and evaluation"""
+    cores: float
+    """share of the wall time in which each worker had a core to itself"""
     growth: int
     """of the parent, in bytes"""
 
@@ -53,17 +57,25 @@ def memory() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def workers_cpu() -> float:
+    """CPU seconds of all processes that this one has started and seen the end of."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def cost(experiments: list[Experiment], workers: int) -> Cost:
     """Run a grid in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        grid, started, early = Grid(experiments, Path(folder), workers), time.monotonic(), memory()
+        grid, early = Grid(experiments, Path(folder), workers), memory()
+        started, cpu = time.monotonic(), workers_cpu()
         for job in grid.run():
             if job is not None and sum(other.answer is not None for other in grid.all) <= len(grid.all) // 10:
                 early = memory()
         wall, late = time.monotonic() - started, memory()
         assert all(job.answer == Done() for job in grid.all), grid.failures
         own = sum(job.answer.seconds for job in grid.all if isinstance(job.answer, Done))
-        return Cost(wall, own, sum(run.seconds for run in status(Path(folder)).runs), late - early)
+        timed = sum(run.seconds for run in status(Path(folder)).runs)
+        return Cost(wall, own, timed, (workers_cpu() - cpu) / (workers * wall), late - early)
 
 
 def speedup(rounds: int) -> None:
@@ -72,7 +84,10 @@ def speedup(rounds: int) -> None:
     for current in range(rounds):
         one, two = cost(experiments, 1), cost(experiments, 2)
         ratios.append(one.wall / two.wall)
-        print(f"round {current + 1}: 1 worker {one.wall:.1f} s, 2 workers {two.wall:.1f} s, own {one.own:.1f} s")
+        print(
+            f"round {current + 1}: 1 worker {one.wall:.1f} s, 2 workers {two.wall:.1f} s; "
+            f"they had {one.cores:.0%} and {two.cores:.0%} of their cores"
+        )
     print(f"8 runs, 1 worker / 2 workers    {median(ratios):.2f}   (goal ≥ 1.7)")
 
 
@@ -80,6 +95,7 @@ def overhead(runs: int, workers: int) -> None:
     methods = ("adam", "fsr-logit", "lwf", "ewc", "fsr-distill")
     found = cost([replace(RUN, method=methods[i % 5], seed=i // 5) for i in range(runs)], workers)
     print(f"{runs} runs of {found.own / runs:.1f} s with {workers} workers: {found.wall:.1f} s")
+    print(f"  they had                      {found.cores:.0%} of their cores")
     print(f"  overhead                      {1 - found.own / (workers * found.wall):.1%}")
     print(f"  not epochs or evaluation      {1 - found.timed / found.own:.1%} of the runs' seconds")
     print(f"  growth of the parent          {found.growth / 1e6:.1f} MB")

@@ -65,6 +65,10 @@ def epochs_timed(folder: Path) -> int:
     return sum("epoch" in json.loads(line) for line in lines)
 
 
+def written(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob(f"*/{TIMINGS}"))
+
+
 # Failures -------------------------------------------------------------------------------------------------
 
 
@@ -272,6 +276,16 @@ def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status(tmp_path).runs[0].state == "failed"
 
 
+def test_status_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--tasks", "2", "--epochs", "1", "--width", "0.05", "--seeds", "1", "--out", str(tmp_path / "x")]
+    assert main(["compare", "permuted-mnist", "--methods", "adam", *small]) == 0
+    capsys.readouterr()
+    assert main(["status", str(tmp_path / "x"), "--all"]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 1 runs done, 0 running, 0 failed, 0 left\n" in out
+    assert "adam seed 0" in out
+
+
 def test_status_of_what_is_no_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("", "nowhere"):
         assert main(["status", str(tmp_path / name)]) == 2
@@ -324,6 +338,25 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert (states.count("done"), states.count("to be run")) == (6, 2)  # hat has failed once only
 
 
+def test_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C: the state is saved, 130, and how to go on is said; then status says where it stopped."""
+    (tmp_path / "g.toml").write_text(SPEC.replace("epochs = 2", "epochs = 2000") + 'method = "adam"\n')
+    command = [sys.executable, "-m", "selfreminder", "run", "g.toml"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    folder, deadline = tmp_path / "runs" / "g", time.monotonic() + 60
+    while not written(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert status(folder).count("running") == 1
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "To go on: selfreminder run g.toml" in errors
+    assert list(folder.glob(f"*/{STATE}"))
+    (stopped,) = status(folder).runs
+    assert stopped.state == "left"
+    assert 0 < stopped.epochs < 4000
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
@@ -369,10 +402,6 @@ def test_a_damaged_record_stops_a_comparison_and_fails_in_a_grid(tmp_path: Path)
 
 
 # Killed at any moment -------------------------------------------------------------------------------------
-
-
-def written(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob(f"*/{TIMINGS}"))
 
 
 @pytest.mark.slow

@@ -174,6 +174,14 @@ def test_mistakes_on_the_command_line(sweep: Any, fixed: tuple[str], swept: tupl
         _ = sweep(BASE + 'method = "adam"', fixed, swept).experiments
 
 
+def test_the_documented_grid(sweep: Any) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "grids.md").read_text(encoding="utf-8")
+    spec = text.partition("```toml\n")[2].partition("```")[0]
+    found = sweep(spec).experiments
+    assert f"# {len(found)} runs into runs/grid" in text
+    assert varying(found) == ["strength", "per_class"]
+
+
 def test_not_text_at_all(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SelfReminderError, match=r"x.toml is no TOML"):

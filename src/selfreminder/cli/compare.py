@@ -52,6 +52,7 @@ def compare(
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     data_dir: Path | None = None,
     device: str = "cpu",
+    tuned: Path | None = None,
     retry_failed: Annotated[bool, Parameter(negative="")] = False,
     json: bool = False,
 ) -> int:
@@ -96,6 +97,8 @@ def compare(
         A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
     device
         cpu or cuda.
+    tuned
+        A table by `selfreminder tune`, whose strengths and step sizes go before those that come with selfreminder.
     retry_failed
         Try runs again that have failed twice in the same way.
     json
@@ -105,7 +108,7 @@ def compare(
     comparison = Comparison(
         benchmark=benchmark,
         scale=scale,
-        methods=() if methods is None else _names(methods),
+        methods=() if methods is None else method_names(methods),
         seeds=seeds,
         size=Size(per_class, per_task, budget) if asked else None,
         select=select,
@@ -115,6 +118,7 @@ def compare(
         epochs=epochs,
         width=width,
         device=device,
+        tuned=tuned,
     )
     if jobs is not None and jobs < 1:
         raise SelfReminderError(f"jobs is {jobs}: it must be at least 1")
@@ -137,7 +141,8 @@ def compare(
     return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
 
 
-def _names(methods: str) -> tuple[str, ...]:
+def method_names(methods: str) -> tuple[str, ...]:
+    """Names with commas between them."""
     names = [name.strip() for name in methods.split(",")]
     if not all(names):
         raise SelfReminderError(f"'{methods}' names no method at some place: write for example adam,fsr-logit")

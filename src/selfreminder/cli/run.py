@@ -36,6 +36,7 @@ def run(
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None,
     data_dir: Path | None = None,
+    tuned: Path | None = None,
     retry_failed: Annotated[bool, Parameter(negative="")] = False,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     json: bool = False,
@@ -61,6 +62,8 @@ def run(
         Worker processes; by default one per core, fewer if memory would not suffice.
     data_dir
         A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
+    tuned
+        A table by `selfreminder tune`, whose strengths and step sizes go before those that come with selfreminder.
     retry_failed
         Try runs again that have failed twice in the same way.
     dry_run
@@ -68,7 +71,7 @@ def run(
     json
         Print JSON instead of a table.
     """
-    sweep = read_sweep(spec, fixed, swept)
+    sweep = read_sweep(spec, fixed, swept, tuned)
     if jobs is not None and jobs < 1:
         raise SelfReminderError(f"jobs is {jobs}: it must be at least 1")
     experiments, folder = sweep.experiments, out or Path("runs") / spec.stem

@@ -4,7 +4,7 @@ Several processes may run grids in one folder: each run is done by the one that 
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from selfreminder.experiment.failures import forget_failure, given_up, keep_fail
 from selfreminder.experiment.folder import label, varying, write_grid
 from selfreminder.experiment.lock import held
 from selfreminder.experiment.process import Job, Worker, ready, signals_noted
-from selfreminder.experiment.progress import Done, Failed
+from selfreminder.experiment.progress import Done, Failed, Left
 from selfreminder.experiment.records import read
 from selfreminder.experiment.room import workers_that_fit
 from selfreminder.experiment.spec import Experiment
@@ -39,18 +39,26 @@ class Grid:
     """try runs again that have failed twice in the same way"""
     about: Mapping[str, Any] = field(default_factory=dict)
     """what else `grid.json` should say"""
-    all: list[Job] = field(init=False)
+    more: Callable[[], Iterable[Experiment]] | None = None
+    """asked for experiments when a worker has nothing to do; when it has none, that is all"""
+    all: list[Job] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        experiments = list(self.experiments)
-        names = varying(experiments)
-        self.all = [Job(e, self.folder / e.key, label(e, names)) for e in experiments]
+        self._add(self.experiments)
+
+    def _add(self, experiments: Iterable[Experiment]) -> list[Job]:
+        added = [Job(experiment, self.folder / experiment.key) for experiment in experiments]
+        self.all += added
+        names = varying(job.experiment for job in self.all)
         for job in self.all:
+            job.label = label(job.experiment, names)
+        for job in added:
             job.failed_before = read_failure(job.folder)
             if self._is_done(job):
                 job.answer = Done()
             elif given_up(job.failed_before) and not self.retry_failed:
                 job.answer = job.failed_before
+        return added
 
     @property
     def failures(self) -> list[tuple[Job, Failed]]:
@@ -75,7 +83,8 @@ class Grid:
 
     @property
     def workers(self) -> int:
-        return max(1, min(self.jobs or self._fitting[0], sum(job.answer is None for job in self.all)))
+        most = self.jobs or self._fitting[0]
+        return most if self.more else max(1, min(most, sum(job.answer is None for job in self.all)))
 
     @property
     def note(self) -> str | None:
@@ -85,7 +94,8 @@ class Grid:
 
     @cached_property
     def _fitting(self) -> tuple[int, str | None]:
-        return workers_that_fit((job.experiment for job in self.all if job.answer is None), self.data_dir)
+        left = (job.experiment for job in self.all if self.more or job.answer is None)
+        return workers_that_fit(left, self.data_dir)
 
     def run(self) -> Iterator[Job | None]:
         """Run all that is not done. Yields a job when it has news, and None every now and then.
@@ -98,12 +108,16 @@ class Grid:
         workers: list[Worker] = []
         with signals_noted() as signals:
             try:
+                yield from self._ask(waiting, self.workers)
                 # One of each method: whether they can be run is known before any is trained.
                 first = list({job.experiment.method: job.experiment for job in waiting if self.check_first}.values())
-                workers = [Worker(self.data_dir, first) for _ in range(self.workers if waiting else 0)]
+                workers = [Worker(self.data_dir, first) for _ in range(min(self.workers, len(waiting)))]
                 stopping = False
                 while workers:
+                    if not stopping:
+                        yield from self._ask(waiting, sum(worker.free for worker in workers))
                     for worker in workers:
+                        worker.leave_unwanted()
                         if worker.free and (stopping or not waiting):
                             worker.take(None)
                         elif worker.free:
@@ -129,9 +143,24 @@ class Grid:
                 for worker in workers:
                     worker.kill()
 
+    def _ask(self, waiting: deque[Job], count: int) -> Iterator[Job]:
+        """Ask for more until so many jobs wait, or there are no more; yields those that are done already."""
+        while self.more is not None and len(waiting) < count:
+            added = self._add(self.more())
+            if not added:
+                return
+            write_grid(self.folder, (job.experiment for job in self.all), self.about)
+            waiting.extend(job for job in added if job.answer is None)
+            yield from (job for job in added if job.answer is not None)
+
     def _employ(self, worker: Worker, waiting: deque[Job]) -> Iterator[Job]:
         """Give a worker the first job that nobody has; yields those that others have finished meanwhile."""
         for job in list(waiting):
+            if job.unwanted:
+                waiting.remove(job)
+                job.answer = Left()
+                yield job
+                continue
             job.elsewhere = held(job.folder)
             if job.elsewhere:
                 continue

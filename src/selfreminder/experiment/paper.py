@@ -16,10 +16,10 @@ from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.spec import Experiment
 from selfreminder.sizes import Size
 
-_SEEDS = {"small": 5}
+_SEEDS = {"demo": 2, "small": 5}
 """of the figures on MNIST; else as the scale says"""
-_FEW_SEEDS = {"demo": 2, "small": 5}
-"""of those that are a trial at scale demo"""
+_DEMO_TASKS = {"permuted-mnist": 6, "nonlinear-mnist": 3}
+"""fewer than in a comparison: at scale demo all figures together take minutes"""
 _CODEC_SEEDS = {"demo": 1, "small": 3, "medium": 3, "paper": 3}
 """images keep their accuracy in every codec that the figure shows: a few seeds show that"""
 _METHODS = ("sgd", "adam", "lwf", "icarl", "ewc", "fsr-distill", "fsr-logit")
@@ -70,7 +70,13 @@ def experiments(figures: Iterable[Figure], scale: str) -> list[Experiment]:
 
 
 def _on_mnist(
-    name: str, scale: str, *methods: str, seeds: Mapping[str, int] = _SEEDS, size: int | None = None, **settings: Any
+    name: str,
+    scale: str,
+    *methods: str,
+    seeds: Mapping[str, int] = _SEEDS,
+    size: int | None = None,
+    tasks: int | None = None,
+    **settings: Any,
 ) -> Comparison:
     return Comparison(
         benchmark=name,
@@ -78,6 +84,7 @@ def _on_mnist(
         methods=methods,
         seeds=seeds.get(scale),
         size=None if size is None else Size(per_class=size),
+        tasks=_DEMO_TASKS[name] if scale == "demo" and tasks is None else tasks,
         **settings,
     )
 
@@ -110,7 +117,7 @@ def _memory_sizes(scale: str) -> tuple[Comparison, ...]:
 
 
 def _two_tasks(scale: str, *methods: str, **settings: Any) -> Comparison:
-    return _on_mnist("permuted-mnist", scale, *methods, tasks=2, probe=2, seeds=_FEW_SEEDS, **settings)
+    return _on_mnist("permuted-mnist", scale, *methods, tasks=2, probe=2, **settings)
 
 
 def _logit_bars(scale: str) -> tuple[Comparison, ...]:
@@ -123,7 +130,7 @@ def _heatmaps(scale: str) -> tuple[Comparison, ...]:
 
 def _generative_replay(scale: str) -> tuple[Comparison, ...]:
     # Over the whole stream, as the other methods: the first five tasks are the same ones.
-    return (_on_mnist("permuted-mnist", scale, "adam", "generative-replay", "fsr-logit", seeds=_FEW_SEEDS),)
+    return (_on_mnist("permuted-mnist", scale, "adam", "generative-replay", "fsr-logit"),)
 
 
 def _rho(scale: str) -> tuple[Comparison, ...]:
@@ -147,10 +154,9 @@ def _selection(scale: str) -> tuple[Comparison, ...]:
             "nonlinear-mnist",
             scale,
             "fsr-logit",
-            seeds=_FEW_SEEDS,
             size=size,
             select=select + fewer if select.startswith("influence") else select,
-            tasks=3 if demo else None,
+            tasks=2 if demo else None,
         )
         for size in ((1, 5) if demo else (1, 3, 5))
         for select in (_SELECTIONS[:-1] if demo else _SELECTIONS)
@@ -161,7 +167,7 @@ def _bytes(scale: str) -> tuple[Comparison, ...]:
     # `auto` is uint8 here, and shared with the other figures.
     codecs = ({"codec": "float32"}, {"codec": "compressed"}, {"logit_codec": "float16"})
     return (
-        _on_mnist("permuted-mnist", scale, "lwf", "ewc", "generative-replay", seeds=_FEW_SEEDS),
+        _on_mnist("permuted-mnist", scale, "lwf", "ewc", "generative-replay"),
         *(_on_mnist("permuted-mnist", scale, "fsr-logit", size=size) for size in _sizes(scale)),
         *(
             _on_mnist("permuted-mnist", scale, "fsr-logit", seeds=_CODEC_SEEDS, size=size, **codec)

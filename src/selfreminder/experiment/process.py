@@ -13,7 +13,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from selfreminder.experiment.progress import Busy, Done, Failed, Progress, Stopped
+from selfreminder.experiment.progress import Busy, Done, Failed, Leave, Left, Progress, Stopped
 from selfreminder.experiment.spec import Experiment
 
 _MOST_DEATHS = 3
@@ -32,10 +32,12 @@ class Job:
     """where it stood when it was taken up"""
     started: float | None = None
     ended: float | None = None
-    answer: Done | Stopped | Failed | None = None
+    answer: Done | Stopped | Left | Failed | None = None
     failed_before: Failed | None = None
     elsewhere: bool = False
     """another process has it"""
+    unwanted: bool = False
+    """to be left as it is: whoever looks at a grid's news may say so"""
     deaths: int = 0
 
     @property
@@ -47,7 +49,7 @@ class Job:
         """How long the whole run takes at the speed seen; None where nothing was seen."""
         if self.started is None or self.progress is None or self.first_fraction is None:
             return None
-        share = (1.0 if self.answer else self.progress.fraction) - self.first_fraction
+        share = (1.0 if isinstance(self.answer, Done) else self.progress.fraction) - self.first_fraction
         return ((self.ended or time.monotonic()) - self.started) / share if share > 0.01 else None
 
     def seconds_left(self) -> float | None:
@@ -73,6 +75,7 @@ class Worker:
         theirs.close()
         self.job: Job | None = None
         self.alive, self.crashed = True, False
+        self._leaving = False
 
     @property
     def free(self) -> bool:
@@ -87,6 +90,14 @@ class Worker:
             self.alive = False
         else:
             self.job, job.started, job.first_fraction = job, time.monotonic(), None
+            self._leaving = False
+
+    def leave_unwanted(self) -> None:
+        """Make it leave its job if nobody wants that any more."""
+        if self.job is not None and self.job.unwanted and not self._leaving:
+            self._leaving = True
+            with suppress(OSError):
+                self.connection.send(Leave())
 
     def news(self, waiting: deque[Job], stopping: bool) -> Iterator[Job]:
         """What it has to say: the job that it is about. A job that it could not finish goes back to `waiting`."""
@@ -109,7 +120,7 @@ class Worker:
             self.alive, self.crashed = False, True
         if job is None:
             return
-        if isinstance(word, Done | Failed):
+        if isinstance(word, Done | Failed | Left):
             job.answer, job.ended = word, time.monotonic()
         elif stopping:
             job.answer = Stopped()

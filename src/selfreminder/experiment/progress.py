@@ -36,6 +36,16 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class Left:
+    """The run is not wanted any more. If it had begun, its state is saved; its worker goes on to the next."""
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Said to a worker whose run is not wanted any more."""
+
+
+@dataclass(frozen=True)
 class Busy:
     """Another process has the run."""
 

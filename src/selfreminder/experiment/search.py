@@ -103,7 +103,9 @@ class Search:
         return tried
 
     def _falls_behind(self, study: Study, trial: Trial, job: Job) -> bool:
-        if job.progress is None or job.progress.task - 1 <= study.noted(trial):
+        """Whether it does, if another task is complete since this was asked last."""
+        tasks = job.progress.task - 1 if job.progress else 0
+        if (job.experiment.tasks if isinstance(job.answer, Done) else tasks) <= study.noted(trial):
             return False
         records = read(job.folder)
         return records is not None and study.falls_behind(trial, study.choice.curve(records))

@@ -132,9 +132,12 @@ def _place(size: Size) -> tuple[str, str]:
     return f"at_{kind}", str(getattr(size, kind))
 
 
-def write_sections(path: Path, sections: Mapping[Keys, Mapping[str, Any]]) -> None:
-    """Put sections into a table's file in the place of those of the same names; all else stays as it is."""
-    text = path.read_text(encoding="utf-8")
+def write_sections(path: Path, sections: Mapping[Keys, Mapping[str, Any]], header: str = "") -> None:
+    """Put sections into a table's file in the place of those of the same names; all else stays as it is.
+
+    `header` is what a file begins with that is new.
+    """
+    text = path.read_text(encoding="utf-8") if path.exists() else header
     for keys, entry in sections.items():
         text = with_section(text, keys, entry, str(path))
     write_text(path, text)

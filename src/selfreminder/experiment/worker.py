@@ -14,7 +14,7 @@ from selfreminder.atomic import write_text
 from selfreminder.errors import SelfReminderError, TrainingDivergedError, in_words
 from selfreminder.experiment.failures import TRACE
 from selfreminder.experiment.lock import LockedError
-from selfreminder.experiment.progress import Busy, Done, Failed, Progress, Stopped
+from selfreminder.experiment.progress import Busy, Done, Failed, Leave, Left, Progress, Stopped
 from selfreminder.experiment.run import check, run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.train import StoppedError
@@ -34,8 +34,19 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
     signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     while (order := connection.recv()) is not None:
+        if isinstance(order, Leave):  # what it should leave has ended meanwhile
+            continue
         experiment, folder = order
-        last = 0.0
+        last = looked = 0.0
+
+        def stop() -> bool:
+            nonlocal looked
+            if (now := time.monotonic()) - looked > _TELL_EVERY:
+                looked = now
+                # While it has a run, it is told nothing but to leave it.
+                if connection.poll() and _received(connection):
+                    return True
+            return asked_to_stop.is_set()
 
         def tell(progress: Progress) -> None:
             nonlocal last
@@ -43,15 +54,15 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
                 last = now
                 connection.send(progress)
 
-        answer: Done | Stopped | Busy | Failed
+        answer: Done | Stopped | Left | Busy | Failed
         try:
             while first:
                 check(first.pop(), data_dir)
             started = time.monotonic()
-            run(experiment, folder, data_dir=data_dir, watch=tell, stop=asked_to_stop.is_set)
+            run(experiment, folder, data_dir=data_dir, watch=tell, stop=stop)
             answer = Done(time.monotonic() - started)
         except StoppedError:
-            answer = Stopped()
+            answer = Stopped() if asked_to_stop.is_set() else Left()
         except LockedError:
             answer = Busy()
         except TrainingDivergedError as error:
@@ -67,6 +78,15 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
         connection.send(answer)
         if asked_to_stop.is_set():
             return
+
+
+def _received(connection: Connection) -> bool:
+    """Take a word from the parent; whether there was one, rather than the end of the parent."""
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        return False
+    return True
 
 
 def _leave_with_parent() -> None:

@@ -16,7 +16,7 @@ from selfreminder.atomic import replacing
 from selfreminder.report.curves import Estimate, MethodResult
 from selfreminder.report.looks import look
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -33,7 +33,7 @@ def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Pat
     drawn = [r for r in results if r.method != "joint" and r.rho_curve and None not in r.rho_curve]
     if not drawn:
         return []
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
         for result in drawn:
             colour, marker = look(result.method, [r.method for r in results])
@@ -45,12 +45,12 @@ def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Pat
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         figure.suptitle(title, fontsize=9)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
-        return _save(figure, stem)
+        return save(figure, stem)
 
 
 def two_panels(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
     """Accuracy on the first task and over all tasks so far, as `stem`.png and `stem`.svg."""
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
         best_first = sorted(results, key=lambda result: -result.task_average.mean)
         for place, result in enumerate(best_first):
@@ -65,10 +65,11 @@ def two_panels(results: list[MethodResult], title: str, stem: Path) -> list[Path
         left.set_ylim(0, 1)
         figure.suptitle(title, fontsize=9)
         figure.legend(*left.get_legend_handles_labels(), loc="outside right center")
-        return _save(figure, stem)
+        return save(figure, stem)
 
 
-def _save(figure: Figure, stem: Path) -> list[Path]:
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as `stem`.png and `stem`.svg."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
         with replacing(path) as temporary:
