@@ -17,6 +17,7 @@ _PUBLIC = {
     "memory_hash": "selfreminder.memory_file",
     "Experiment": "selfreminder.experiment.spec",
     "run": "selfreminder.experiment.run",
+    "records": "selfreminder.experiment.table",
 }
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Size",
     "memory_hash",
     "open_memory",
+    "records",
     "run",
     "save_memory",
 ]
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from selfreminder.errors import SelfReminderError as SelfReminderError
     from selfreminder.experiment.run import run as run
     from selfreminder.experiment.spec import Experiment as Experiment
+    from selfreminder.experiment.table import records as records
     from selfreminder.memory import Memory as Memory
     from selfreminder.memory import MemoryBatch as MemoryBatch
     from selfreminder.memory_file import memory_hash as memory_hash

@@ -57,7 +57,7 @@ def open_journal(folder: Path) -> JournalStorage:
         if path.exists():
             _mend(path)
         return JournalStorage(JournalFileBackend(str(path), _Ours(str(path))))
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AssertionError) as error:
         raise SelfReminderError(f"{path} is damaged ({error}): remove it; runs that are done stay so") from None
 
 

@@ -191,9 +191,9 @@ class _Block:
 def _blocks(text: str) -> list[_Block]:
     blocks = [_Block(None, [], [])]
     for line in text.splitlines(keepends=True):
-        if re.fullmatch(r"\s*\[[^\[\]]+\]\s*(#.*)?", line):
+        if re.fullmatch(r"\[[^\[\]]+\]\s*(#.*)?", line.strip()):
             before: list[str] = []
-            while blocks[-1].lines and re.fullmatch(r"\s*(#.*)?", blocks[-1].lines[-1]):
+            while blocks[-1].lines and re.fullmatch(r"(#.*)?", blocks[-1].lines[-1].strip()):
                 before.insert(0, blocks[-1].lines.pop())
             blocks.append(_Block(_header(line), before, []))
         blocks[-1].lines.append(line)
