@@ -2,7 +2,8 @@
 
 `speedup`: the wall time of 8 independent runs with one worker against that with two, one after the other in each
 round; the median over rounds of the ratios within a round. It means something only where two cores are free: with it
-comes the share of the time in which the workers had a core each, which is near 1 if nobody else was at work.
+comes the share of the time in which the workers had a core each, near 1 if nobody else was at work, and the ratio by
+their CPU seconds, which is what it would be then.
 
 `overhead`: many runs of about two seconds each. The share of the workers' wall time that is not the runs' own,
 1 − Σ (seconds of the runs) / (workers × wall): starting processes, handing out runs, waiting for the last one. Of the
@@ -80,15 +81,17 @@ def cost(experiments: list[Experiment], workers: int) -> Cost:
 
 def speedup(rounds: int) -> None:
     experiments = [replace(RUN, seed=seed, epochs=4) for seed in range(8)]
-    ratios = []
+    ratios, by_cpu = [], []
     for current in range(rounds):
         one, two = cost(experiments, 1), cost(experiments, 2)
         ratios.append(one.wall / two.wall)
+        by_cpu.append(one.wall * one.cores / (two.wall * two.cores))
         print(
             f"round {current + 1}: 1 worker {one.wall:.1f} s, 2 workers {two.wall:.1f} s; "
             f"they had {one.cores:.0%} and {two.cores:.0%} of their cores"
         )
     print(f"8 runs, 1 worker / 2 workers    {median(ratios):.2f}   (goal ≥ 1.7)")
+    print(f"  by their CPU seconds          {median(by_cpu):.2f}")
 
 
 def overhead(runs: int, workers: int) -> None:

@@ -1,5 +1,4 @@
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -7,24 +6,26 @@ import time
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
 from hypothesis import given
+from hypothesis import settings as with_settings
 from hypothesis import strategies as st
 
 from selfreminder import methods
 from selfreminder.cli.main import main
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.benchmarks import BENCHMARKS
-from selfreminder.experiment.choice import Choice, Outcome, Tried
+from selfreminder.experiment.choice import Outcome, Tried
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import read_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed, Left
-from selfreminder.experiment.records import RECORDS, Records, read
+from selfreminder.experiment.records import RECORDS, read
 from selfreminder.experiment.run import run
 from selfreminder.experiment.search import Search
 from selfreminder.experiment.spec import Experiment
@@ -107,24 +108,23 @@ def test_sgds_step_size_is_judged_by_the_newest_task(tmp_path: Path) -> None:
     assert not Study(choice, replace(asked, prune=True), open_journal(tmp_path)).prunes
 
 
+(SGD,), (EWC,) = tuning("sgd").choices, tuning("ewc").choices
 accuracies = st.lists(st.integers(0, 1000).map(lambda thousandths: thousandths / 1000), min_size=1, max_size=6)
 
 
 @given(accuracies, st.integers(0, 1000))
 def test_the_rule_for_sgd(values: list[float], thousandths: int) -> None:
     """The smallest step size within 2 points of adam; if none is, the largest."""
-    (choice,) = tuning("sgd").choices
     tried = [Tried({"lr": 0.1 * (i + 1)}, "done", value) for i, value in enumerate(values)]
-    chosen = Outcome(choice, tried[::-1], "", thousandths / 1000).chosen
+    chosen = Outcome(SGD, tried[::-1], "", thousandths / 1000).chosen
     near = [i for i, value in enumerate(values) if round(value * 1000) >= thousandths - 20]
     assert chosen == tried[near[0] if near else -1]
 
 
 @given(accuracies)
 def test_of_equals_the_smallest_is_chosen(values: list[float]) -> None:
-    (choice,) = tuning("ewc").choices
     tried = [Tried({"strength": float(i)}, "done", value) for i, value in enumerate(values)]
-    assert Outcome(choice, tried, "").chosen == tried[values.index(max(values))]
+    assert Outcome(EWC, tried, "").chosen == tried[values.index(max(values))]
 
 
 def test_what_has_no_value_is_never_chosen() -> None:
@@ -296,19 +296,18 @@ def test_a_journal_that_was_cut_anywhere_goes_on(tmp_path: Path) -> None:
         study.complete(trial, value)
     whole = (tmp_path / JOURNAL).read_bytes()
     last_line = len(whole.rstrip(b"\n").rpartition(b"\n")[0]) + 1
-    cuts = [*range(0, len(whole), 23), *range(last_line - 3, len(whole) + 1)]
-    for cut in cuts:
-        for garbage in (b"", b"\0" * 40, b'{"op_code": 4, "tri'):
-            (tmp_path / JOURNAL).write_bytes(whole[:cut] + garbage)
-            again = grid_study(tmp_path)
-            states = [trial.state for trial in again.outcome(tmp_path).tried]
-            assert len(states) == 3
-            assert states.count("unfinished") == len(again.open)
-            for trial in list(again.open.values()):
-                again.complete(trial, 0.05)
-            once_more = grid_study(tmp_path)
-            assert [trial.settings["strength"] for trial in once_more.outcome(tmp_path).tried] == [1.0, 2.0, 3.0]
-            assert not once_more.open
+    cuts = [*range(0, len(whole), 97), *range(last_line - 1, len(whole) + 1, 19)]
+    for cut, garbage in zip(cuts, cycle((b"", b"\0" * 40, b'{"op_code": 4, "tri'))):
+        (tmp_path / JOURNAL).write_bytes(whole[:cut] + garbage)
+        again = grid_study(tmp_path)
+        states = [trial.state for trial in again.outcome(tmp_path).tried]
+        assert len(states) == 3
+        assert states.count("unfinished") == len(again.open)
+        for trial in list(again.open.values()):
+            again.complete(trial, 0.05)
+        once_more = grid_study(tmp_path)
+        assert [trial.settings["strength"] for trial in once_more.outcome(tmp_path).tried] == [1.0, 2.0, 3.0]
+        assert not once_more.open
     # All but the last trial survive the loss of the last line.
     (tmp_path / JOURNAL).write_bytes(whole[:-1])
     assert [trial.value for trial in grid_study(tmp_path).outcome(tmp_path).tried] == [0.1, 0.3, None]
@@ -319,6 +318,12 @@ def test_a_journal_that_is_damaged_in_the_middle_is_said(tmp_path: Path) -> None
     lines = (tmp_path / JOURNAL).read_bytes().splitlines(keepends=True)
     (tmp_path / JOURNAL).write_bytes(b"".join([lines[0], b"nothing\n", *lines[1:]]))
     with pytest.raises(SelfReminderError, match=r"journal.jsonl is damaged .*remove it; runs that are done stay so"):
+        grid_study(tmp_path)
+
+
+def test_a_journal_of_something_else_is_said(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_text('{"op_code": 99}\n')
+    with pytest.raises(SelfReminderError, match=r"journal.jsonl is damaged"):
         grid_study(tmp_path)
 
 
@@ -389,13 +394,13 @@ def test_a_run_that_nobody_wants_is_left_and_its_worker_goes_on(tmp_path: Path) 
 
 
 def test_a_trial_that_falls_behind_is_left(tmp_path: Path) -> None:
-    at = {"tasks": 3, "epochs": 8, "width": 0.05}
+    at = {"tasks": 6, "epochs": 4, "width": 0.1}
     asked = tuning("adam", values={"lr": (1e-6, 0.1, 0.2, 0.3, 0.4)}, prune=True, seeds=2, at=at)
     (choice,) = asked.choices
     behind, *better = choice.grid()
     for settings in better:
         for one in choice.runs(settings):
-            make_records(tmp_path, one, [[0.99], [0.98] * 2, [0.97] * 3])
+            make_records(tmp_path, one, [[0.99] * (task + 1) for task in range(6)])
     search = finish(Search(asked, tmp_path, 2))
     assert search.is_complete
     assert [job.answer for job in search.grid.all if job.answer != Done()] == [Left(), Left()]
@@ -446,9 +451,9 @@ def test_a_table_goes_before_the_one_that_comes_with_selfreminder(tmp_path: Path
 
     assert chosen("ewc") == {"strength": 7, "lr": 0.002}
     assert chosen("fsr-logit") == tuned("permuted-mnist", "small", "fsr-logit")
-    assert chosen("fsr-logit", Size(1)) == tuned("permuted-mnist", "small", "fsr-logit", Size(1)) == {"strength": 0.1}
-    assert chosen("icarl", Size(1)) == {"strength": 8}
-    assert chosen("icarl", Size(2)) == chosen("icarl") == tuned("permuted-mnist", "small", "icarl")
+    assert chosen("fsr-logit", Size(1)) == tuned("permuted-mnist", "small", "fsr-logit", Size(1)) != chosen("fsr-logit")
+    assert chosen("icarl", Size(1))["strength"] == 8
+    assert chosen("icarl", Size(77)) == chosen("icarl") == tuned("permuted-mnist", "small", "icarl")
     assert chosen("fsr-logit", Size(per_task=9), "mixture") == {"strength": 9, "memory_batch": None}
     assert is_tuned("mixture", "small", "fsr-logit", Size(per_task=9), table)
     assert not is_tuned("mixture", "small", "fsr-logit", None, table)
@@ -528,6 +533,7 @@ places = st.tuples(
 )
 
 
+@with_settings(max_examples=40)
 @given(st.lists(st.tuples(places, st.one_of(entries, lists)), min_size=1, max_size=4))
 def test_a_section_takes_the_place_of_its_like_and_nothing_else(changes: list[tuple[Any, dict[str, Any]]]) -> None:
     """Put into the committed table: all other values and all comments stay, and again it changes nothing."""
@@ -559,7 +565,8 @@ def test_comments_and_order_stay(tmp_path: Path) -> None:
     assert table.read_text() == (
         "# the first\n\n[permuted-mnist.demo.ewc]\nstrength = 9.0\n\n# of icarl\n"
         "[permuted-mnist.demo.icarl]\nstrength = 2 # two\n\n[mixture.demo]\n# of two\n"
-        "sgd = { lr = 4.0 }\n# the last\n\n[mixture.demo.hat]\nstrength = 8.0\n\n[mixture.paper.fsr-logit]\nstrength = 7.0\n"
+        "sgd = { lr = 4.0 }\n# the last\n\n[mixture.demo.hat]\nstrength = 8.0\n"
+        "\n[mixture.paper.fsr-logit]\nstrength = 7.0\n"
     )
     read_table(table)
 
@@ -583,7 +590,7 @@ def outcome_of(tried: list[Tried], values: dict[str, tuple[Any, ...]], method: s
     return Outcome(choice, tried, "study", 0.8 if choice.reference else None)
 
 
-@pytest.mark.parametrize("kind", ["curve", "lines", "cloud", "names", "zero", "sgd"])
+@pytest.mark.parametrize("kind", ["curve", "lines", "cloud", "names", "zero", "sgd", "one"])
 def test_figures(tmp_path: Path, kind: str) -> None:
     if kind == "curve":
         tried = [Tried({"strength": 10.0**i}, "done", 0.5 + i / 10, (0.4, 0.6)) for i in range(3)]
@@ -594,6 +601,8 @@ def test_figures(tmp_path: Path, kind: str) -> None:
         outcome = outcome_of(tried, {"over_tasks": ("sum", "mean")}, "fsr-logit")
     elif kind == "zero":
         outcome = outcome_of([Tried({"strength": i}, "done", 0.5) for i in (0.0, 1.0)], {"strength": (0.0, 1.0)})
+    elif kind == "one":
+        outcome = outcome_of([Tried({"lr": 3.9e-5}, "done", 0.1, (0.1,))], {"lr": (1e-4, 1e-3)}, "adam")
     elif kind == "sgd":
         outcome = outcome_of([Tried({"lr": i}, "done", i) for i in (0.1, 1.0)], {"lr": (0.1, 1.0)}, "sgd")
     else:
@@ -625,7 +634,8 @@ def times(folder: Path) -> dict[Path, int]:
 
 
 def test_tune(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["tune", *TINY, "--methods", "fsr-logit,adam", "--values", "strength=0.1,1000", "--per-class", "1"]
+    command = ["tune", *TINY, "--methods", "fsr-logit,adam", "--values", "strength=0.1,1000"]
+    command += ["--per-class", "1", "--jobs", "1"]
     (in_folder / "mine.toml").write_text("# mine\n[permuted-mnist.demo.fsr-logit]\nstrength = 5\n")
     assert main([*command, "--into", "mine.toml"]) == 0
     captured = capsys.readouterr()
@@ -664,44 +674,33 @@ def test_tune(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert after.items() >= before.items()
 
     # A comparison takes what was chosen.
-    chosen = result["chosen"]["strength"]
-    compare = ["compare", *TINY, "--methods", "fsr-logit", "--seeds", "1", "--per-class", "1"]
-    assert main([*compare, "--tuned", str(folder / "tuned.toml"), "--json"]) == 0
-    (compared,) = json.loads(capsys.readouterr().out)["results"]
-    assert compared["strength"] == chosen
+    at = {"methods": ("fsr-logit",), "size": Size(1), "tuned": folder / "tuned.toml"}
+    compared = Comparison(benchmark="permuted-mnist", **at)
+    assert compared.experiments[0].strength == result["chosen"]["strength"]
+    assert compared.untuned == []
 
 
 def test_tpe_by_command(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = [
-        "tune",
-        *TINY,
-        "-m",
-        "ewc,adam",
-        "--fields",
-        "strength,lr",
-        "--sampler",
-        "tpe",
-        "--seeds",
-        "1",
-        "-o",
-        "x",
-    ]
-    assert main([*command, "--trials", "2", "--json", "--jobs", "2"]) == 0
-    ewc, adam = json.loads(capsys.readouterr().out)["results"]
-    assert [len(result["trials"]) for result in (ewc, adam)] == [2, 2]
-    assert ewc["chosen"].keys() == {"strength", "lr"}
-    before = times(in_folder / "x")
-    assert main([*command, "--trials", "3", "--json"]) == 0
-    ewc, adam = json.loads(capsys.readouterr().out)["results"]
-    assert [len(result["trials"]) for result in (ewc, adam)] == [3, 3]
-    assert times(in_folder / "x").items() >= before.items()
-    assert len(times(in_folder / "x")) == 6
+    command = ["tune", *TINY, "-m", "ewc,adam", "--fields", "strength,lr", "--sampler", "tpe", "--seeds", "1"]
+    command += ["--jobs", "1", "--out", "x", "--json"]
+    found: dict[Path, int] = {}
+    for trials in (1, 3):
+        assert main([*command, "--trials", str(trials)]) == 0
+        ewc, adam = json.loads(capsys.readouterr().out)["results"]
+        assert [len(result["trials"]) for result in (ewc, adam)] == [trials, trials]
+        assert (ewc["chosen"].keys(), adam["chosen"].keys()) == ({"strength", "lr"}, {"lr"})
+        assert times(in_folder / "x").items() >= found.items()
+        found = times(in_folder / "x")
+        assert len(found) == 2 * trials
     entry = tomllib.loads((in_folder / "x/tuned.toml").read_text())["permuted-mnist"]["demo"]["ewc"]
     assert [set(trial) for trial in entry["validation"]] == [{"strength", "lr", "validation"}] * 3
 
 
 def test_what_is_a_comparisons_own_is_not_written(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["tune", *TINY, "-m", "adam", "--values", "epochs=1,2", "--seeds", "1", "--out", "x"]
+    command = ["tune", "permuted-mnist", "-m", "adam", "--values", "epochs=1,2", "--seeds", "1", "--out", "x"]
+    (choice,) = tuning("adam", values={"epochs": (1, 2)}, seeds=1).choices
+    for settings in choice.grid():
+        make_records(in_folder / "x", *choice.runs(settings), [[0.5]])
     (in_folder / "mine.toml").write_text("")
     assert main([*command, "--into", "mine.toml"]) == 2
     assert "a table has no place for all of these fields" in capsys.readouterr().err
@@ -747,8 +746,16 @@ def test_mistakes(in_folder: Path, arguments: list[str], message: str, capsys: p
     assert [path.name for path in (in_folder / "mine").iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.parametrize("command", ["compare permuted-mnist", "run spec.toml"])
+def test_other_commands_read_tables(in_folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_folder / "spec.toml").write_text('benchmark = "permuted-mnist"\nscale = "demo"\n')
+    (in_folder / "x.toml").write_text("[permuted-mnist.demo.ewc]\nstrenght = 3\n")
+    assert main([*command.split(), "--tuned", "x.toml"]) == 2
+    assert "x.toml: [permuted-mnist.demo.ewc]: unknown field 'strenght'" in capsys.readouterr().err
+
+
 def test_a_method_that_does_not_apply(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tune", *TINY, "--methods", "ewc,hat"]) == 2
+    assert main(["tune", *TINY, "--methods", "ewc,hat", "--jobs", "1"]) == 2
     assert "hat does not apply here" in capsys.readouterr().err
     assert not list(in_folder.glob(f"runs/*/*/{RECORDS}"))
 

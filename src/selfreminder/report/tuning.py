@@ -32,7 +32,7 @@ def tuning_figure(outcome: Outcome, title: str, stem: Path) -> list[Path]:
         return []
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(5.2, 4.0), layout="constrained")
-        across = _Across(names[0], candidates[names[0]], axes)
+        across = _Across(names[0], outcome, axes)
         lines: dict[str, list[Tried]] = {}
         for trial in done:
             others = {name: trial.settings[name] for name in names[1:]}
@@ -64,14 +64,17 @@ def tuning_figure(outcome: Outcome, title: str, stem: Path) -> list[Path]:
 class _Across:
     """The axis to the right: logarithmic where it can be, names one after the other."""
 
-    def __init__(self, name: str, candidates: tuple[Any, ...], axes: Axes) -> None:
+    def __init__(self, name: str, outcome: Outcome, axes: Axes) -> None:
         self._name = name
+        candidates = outcome.choice.candidates[name]
         self._places = None if is_numeric(candidates) else list(candidates)
         axes.set_xlabel(_name(name))
+        values = [self.of(trial.settings) for trial in outcome.tried]
         if self._places is not None:
             axes.set_xticks(range(len(self._places)), [text_of(each) for each in self._places])
-        elif min(candidates) > 0:
+        elif min(values) > 0:
             axes.set_xscale("log")
+            axes.set_xlim(min(values) / 1.5, max(values) * 1.5)  # matplotlib finds none for a single point
 
     def of(self, settings: Mapping[str, Any]) -> float:
         value = settings[self._name]
