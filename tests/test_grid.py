@@ -20,10 +20,9 @@ from selfreminder.experiment.folder import GRID, read_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.lock import LockedError, held, locked
 from selfreminder.experiment.progress import Done, Failed
-from selfreminder.experiment.records import RECORDS, TIMINGS
+from selfreminder.experiment.records import RECORDS, STATE, TIMINGS
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.state import STATE
 from selfreminder.experiment.status import status
 from selfreminder.train import StoppedError
 
@@ -66,7 +65,8 @@ def epochs_timed(folder: Path) -> int:
 
 
 def written(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob(f"*/{TIMINGS}"))
+    """How many epochs and evaluations the runs of a folder have timed."""
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob(f"*/{TIMINGS}"))
 
 
 # Failures -------------------------------------------------------------------------------------------------
@@ -93,6 +93,19 @@ def test_a_failure_is_kept_until_the_run_succeeds(tmp_path: Path) -> None:
     grid = finish(Grid([TINY, other], tmp_path, 1, check_first=False, retry_failed=True))
     assert [job.answer for job in grid.all] == [Done(), Done()]
     assert not (folder / FAILURE).exists()
+
+
+def test_what_a_kill_left_of_a_run_that_is_done_is_removed(tmp_path: Path) -> None:
+    """It came between the last record and the removal of the state or the failure."""
+    folder = tmp_path / TINY.key
+    run(TINY, folder)
+    before = (folder / RECORDS).stat().st_mtime_ns
+    for name in (STATE, FAILURE):
+        (folder / name).write_text("{}")
+    grid = finish(Grid([TINY], tmp_path))
+    assert grid.all[0].answer == Done()
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", RECORDS, TIMINGS]
+    assert (folder / RECORDS).stat().st_mtime_ns == before
 
 
 def test_a_run_that_diverges_is_kept_with_its_reason(tmp_path: Path) -> None:
@@ -420,11 +433,12 @@ def test_a_grid_that_is_killed_again_and_again(tmp_path: Path) -> None:
         process = subprocess.Popen([*command, str(folder)], start_new_session=True, stderr=subprocess.DEVNULL)
         if kill % 4 == 0:
             time.sleep(chance.uniform(0.0, 2.0))  # most likely while it starts
-        else:
-            while written(folder) == before:
-                time.sleep(0.01)
+        else:  # by what has been done, so that a slow machine gets as far as a fast one
+            enough = before + chance.randint(1, 16)
+            while written(folder) < enough:
+                time.sleep(0.005)
                 assert process.poll() is None
-            time.sleep(chance.uniform(0.0, 0.3))
+            time.sleep(chance.uniform(0.0, 0.05))
         assert process.poll() is None
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

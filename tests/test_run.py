@@ -16,10 +16,9 @@ from selfreminder.experiment.benchmarks import BENCHMARKS, SCALES
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed, Progress
-from selfreminder.experiment.records import RECORDS, TIMINGS, read
+from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.state import STATE
 from selfreminder.experiment.tuned import is_tuned, tuned
 from selfreminder.memory_file import open_memory
 from selfreminder.sizes import Size

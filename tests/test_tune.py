@@ -25,11 +25,10 @@ from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import read_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed, Left
-from selfreminder.experiment.records import RECORDS, read
+from selfreminder.experiment.records import RECORDS, STATE, read
 from selfreminder.experiment.run import run
 from selfreminder.experiment.search import Search
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.state import STATE
 from selfreminder.experiment.study import JOURNAL, Study, claimed, open_journal
 from selfreminder.experiment.sweep import read_sweep
 from selfreminder.experiment.tune import STEP_SIZES, STRENGTHS, Tuning

@@ -124,7 +124,7 @@ class Comparison:
     def claimed(self, folder: Path) -> Iterator[None]:
         """Make a folder this comparison's own, alone in it for the time; refuse one that holds anything else."""
         mark = folder / _FILE
-        ours = not folder.exists() or (folder.is_dir() and all(path.name == ".lock" for path in folder.iterdir()))
+        ours = not folder.exists() or (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir()))
         if not mark.is_file() and not ours:
             raise SelfReminderError(f"{folder} exists and holds no comparison: choose another one with --out")
         folder.mkdir(parents=True, exist_ok=True)

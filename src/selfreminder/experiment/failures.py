@@ -9,6 +9,7 @@ from selfreminder import __version__
 from selfreminder.atomic import write_text
 from selfreminder.experiment.lock import LockedError, locked
 from selfreminder.experiment.progress import Failed
+from selfreminder.experiment.records import STATE
 
 FAILURE = "failure.json"
 TRACE = "error.txt"
@@ -36,9 +37,9 @@ def keep_failure(folder: Path, failed: Failed) -> Failed:
     return failed
 
 
-def forget_failure(folder: Path) -> None:
-    """The run has succeeded after all."""
-    for name in (FAILURE, TRACE):
+def tidy(folder: Path) -> None:
+    """Of a run that is done, remove what is there only of one that is not: it may have been killed before it could."""
+    for name in (FAILURE, TRACE, STATE):
         with suppress(OSError):
             (folder / name).unlink(missing_ok=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder.errors import SelfReminderError
-from selfreminder.experiment.failures import forget_failure, given_up, keep_failure, read_failure
+from selfreminder.experiment.failures import given_up, keep_failure, read_failure, tidy
 from selfreminder.experiment.folder import label, varying, write_grid
 from selfreminder.experiment.lock import held
 from selfreminder.experiment.process import Job, Worker, ready, signals_noted
@@ -104,6 +104,9 @@ class Grid:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         write_grid(self.folder, (job.experiment for job in self.all), self.about)
+        for job in self.all:
+            if isinstance(job.answer, Done):
+                tidy(job.folder)
         waiting = deque(job for job in self.all if job.answer is None)
         workers: list[Worker] = []
         with signals_noted() as signals:
@@ -187,7 +190,7 @@ class Grid:
     def _note(self, job: Job) -> None:
         """Keep in its folder how a run has ended."""
         if isinstance(job.answer, Done):
-            forget_failure(job.folder)
+            tidy(job.folder)
         elif isinstance(job.answer, Failed) and not (self.check_first and job.answer.users_mistake):
             job.answer = keep_failure(job.folder, job.answer)
 

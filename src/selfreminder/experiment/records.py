@@ -21,6 +21,7 @@ from selfreminder.experiment.spec import Experiment
 
 RECORDS = "records.jsonl"
 TIMINGS = "timings.jsonl"
+STATE = "state.safetensors"
 
 
 class Writer:

@@ -18,9 +18,9 @@ from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.benchmarks import benchmark
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.progress import Progress
-from selfreminder.experiment.records import RECORDS, TIMINGS, Records, Writer, read
+from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, Records, Writer, read
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.state import STATE, RunState
+from selfreminder.experiment.state import RunState
 from selfreminder.experiment.tasks import make_stream
 from selfreminder.metrics import negative_flips, stratified_chance, task_average
 from selfreminder.models import build_model

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from selfreminder import tensor_file
 from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.records import STATE
 from selfreminder.train import TrainState
 
-STATE = "state.safetensors"
 _KEY = "selfreminder-state"
 
 

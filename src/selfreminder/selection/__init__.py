@@ -29,6 +29,7 @@ def _own() -> tuple[str, ...]:
     return tuple(stem for stem in stems if stem not in ("__init__", "base"))
 
 
+@cache
 def _others() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
