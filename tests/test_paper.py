@@ -11,7 +11,7 @@ from selfreminder.experiment.paper import FIGURES, experiments, figure
 from selfreminder.experiment.tuned import tuned
 from selfreminder.experiment.uses import uses
 
-MOST_RUNS = {"demo": 90, "small": 334, "medium": 240, "paper": 382}
+MOST_RUNS = {"demo": 67, "small": 334, "medium": 240, "paper": 382}
 """of all figures together: a change here is a change of hours"""
 
 

@@ -20,6 +20,7 @@ _SEEDS = {"demo": 2, "small": 5}
 """of the figures on MNIST; else as the scale says"""
 _DEMO_TASKS = {"permuted-mnist": 6, "nonlinear-mnist": 3}
 """fewer than in a comparison: at scale demo all figures together take minutes"""
+_SELECTION_SEEDS = _SEEDS | {"demo": 1}
 _CODEC_SEEDS = {"demo": 1, "small": 3, "medium": 3, "paper": 3}
 """images keep their accuracy in every codec that the figure shows: a few seeds show that"""
 _METHODS = ("sgd", "adam", "lwf", "icarl", "ewc", "fsr-distill", "fsr-logit")
@@ -154,6 +155,7 @@ def _selection(scale: str) -> tuple[Comparison, ...]:
             "nonlinear-mnist",
             scale,
             "fsr-logit",
+            seeds=_SELECTION_SEEDS,
             size=size,
             select=select + fewer if select.startswith("influence") else select,
             tasks=2 if demo else None,
@@ -165,7 +167,7 @@ def _selection(scale: str) -> tuple[Comparison, ...]:
 
 def _bytes(scale: str) -> tuple[Comparison, ...]:
     # `auto` is uint8 here, and shared with the other figures.
-    codecs = ({"codec": "float32"}, {"codec": "compressed"}, {"logit_codec": "float16"})
+    codecs: tuple[dict[str, Any], ...] = ({"codec": "float32"}, {"codec": "compressed"}, {"logit_codec": "float16"})
     return (
         _on_mnist("permuted-mnist", scale, "lwf", "ewc", "generative-replay"),
         *(_on_mnist("permuted-mnist", scale, "fsr-logit", size=size) for size in _sizes(scale)),
@@ -183,8 +185,8 @@ def _mixture(scale: str) -> tuple[Comparison, ...]:
 
 _PLANS: dict[str, tuple[str, Callable[[str], tuple[Comparison, ...]]]] = {
     "permuted": ("permuted MNIST: the first task, and the average of the tasks so far", _permuted),
-    "nonlinear": ("non-linear MNIST: the same", _nonlinear),
-    "color": ("CIFAR10 in five colour spaces: the same", _color),
+    "nonlinear": ("non-linear MNIST: the first task, and the average of the tasks so far", _nonlinear),
+    "color": ("CIFAR10 in five colour spaces: the first task, and the average of the tasks so far", _color),
     "memory-sizes": ("permuted MNIST: the average with memories of 1 to 50 images per class", _memory_sizes),
     "logit-bars": ("logits of the first task before and after the second, 10 images per class", _logit_bars),
     "heatmaps": ("predictions on the first task before and after the second, 1 image per class", _heatmaps),

@@ -5,7 +5,7 @@ Without the script they are whole: every mark has a <title> that says its value.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.etree.ElementTree import Element
 
 from selfreminder.errors import SelfReminderError
@@ -46,8 +46,11 @@ class Series:
     name: str
     colour: str
     marker: str
+    """one of matplotlib's; empty: none"""
     x: Sequence[float]
     y: Sequence[Estimate | None]
+    dash: str = ""
+    """lengths of strokes and gaps, such as "4 2"; empty: a whole line"""
 
     @classmethod
     def of(cls, name: str, x: Sequence[float], y: Sequence[Estimate | None], names: list[str]) -> "Series":
@@ -79,25 +82,31 @@ def line_chart(
     log: bool = False,
     show_x: Callable[[float], str] = lambda x: f"{x:,g}",
     joined: bool = True,
+    ticks: Sequence[float] = (),
+    marks: Sequence[tuple[float, str]] = (),
 ) -> Element:
     """Means with their standard errors against x, the first series on top; not `joined` it is a scatter plot.
 
     `limits` are those of y, `whole` is for an x that counts, `log` for a logarithmic one, where zero is allowed.
+    `ticks` are the values of x that are written below it, else they are chosen; `marks` are places on x with a word to
+    each.
     """
     points = [point for each in series for point in each.points]
     if not points:
         raise SelfReminderError(f"the chart '{label}' has no points")
     xs = [x for x, _ in points]
     x_axis = logarithmic(xs, show_x) if log else linear(xs, margin=0.03, whole=whole, count=10 if whole else 5)
+    if ticks:
+        x_axis = replace(x_axis, ticks=tuple((tick, show_x(tick)) for tick in ticks))
     y_axis = linear(_ends([y for _, y in points]), limits=limits)
     left = _left(y_axis)
     area = Area(x_axis.thinned(WIDTH - left, text_width), y_axis, left, bottom=HEIGHT - 41)
     as_band = max(len(each.points) for each in series) > _MOST_BARS
-    drawn = [frame(area, y_title), x_frame(area, x_title)]
+    drawn = [frame(area, y_title), x_frame(area, x_title), *(_mark(x, word, area) for x, word in marks)]
     for each in reversed(series):
         errors = _band(each, area) if as_band else _error_bars(each, area)
         dots = [_point(each.name, x, y, each.marker, area, f"{x_title}: {show_x(x)}") for x, y in each.points]
-        line = element("path", class_="line", d=_line(each, area)) if joined else None
+        line = element("path", class_="line", d=_line(each, area), **_dashed(each)) if joined else None
         drawn.append(element("g", errors, line, *dots, **_of(each.name, each.colour)))
     return svg(drawn, label, "lines", WIDTH, HEIGHT, data_top=area.top, data_bottom=area.bottom)
 
@@ -109,19 +118,21 @@ def bar_chart(
     label: str,
     y_title: str,
     limits: tuple[float, float] | None = None,
+    size: tuple[float, float] = (WIDTH, HEIGHT),
 ) -> Element:
     """Groups of bars side by side, with standard errors; they stand on zero."""
+    width_of_all, height = size
     values = [value for each in bars for value in each.values if value is not None]
     if not values:
         raise SelfReminderError(f"the chart '{label}' has no bars")
     y_axis = linear([0.0, *_ends(values)], limits=limits)
     left, below, lean = _left(y_axis), 24.0, math.radians(_LEAN)
     widest = max(map(text_width, groups))
-    leaning = widest > (WIDTH - left) / len(groups)
+    leaning = widest > (width_of_all - left) / len(groups)
     if leaning:
-        left = max(left, widest * math.cos(lean) - 0.5 * (WIDTH - left) / len(groups))
+        left = max(left, widest * math.cos(lean) - 0.5 * (width_of_all - left) / len(groups))
         below = 18 + widest * math.sin(lean)
-    area = Area(None, y_axis, left, bottom=HEIGHT - below)
+    area = Area(None, y_axis, left, bottom=height - below, right=width_of_all - 8)
     slot = area.width / len(groups)
     width = min(0.8 * slot / len(bars), 36.0)
     zero = area.y(min(max(0.0, y_axis.low), y_axis.high))
@@ -146,7 +157,7 @@ def bar_chart(
             drawn.append(text(name, x + 3, y - 3, "end", transform=f"rotate(-{_LEAN} {x + 3:.2f} {y - 3:.2f})"))
         else:
             drawn.append(text(name, x, y))
-    return svg(drawn, label, "bars", WIDTH, HEIGHT)
+    return svg(drawn, label, "bars", width_of_all, height)
 
 
 def heatmap(
@@ -209,8 +220,8 @@ def legend(entries: Sequence[Series | Bars]) -> Element:
 def swatch(entry: Series | Bars) -> Element:
     """A small picture of how something looks in the charts, to stand beside its name."""
     lines = isinstance(entry, Series)
-    line = element("path", class_="line", d="M-11 0H11") if lines else None
-    dot = element("path", class_="point", d=marker_path(entry.marker if lines else "s", 3.6 if lines else 5.0))
+    line = element("path", class_="line", d="M-11 0H11", **_dashed(entry)) if lines else None
+    dot = element("path", class_="point", d=_shape(entry.marker, 3.6) if lines else _shape("s", 5.0))
     size = {"viewBox": "-12 -6 24 12", "width": "24", "height": "12"}
     return element("svg", line, dot, class_="mark", style=colours(entry.colour), aria_hidden="true", **size)
 
@@ -222,6 +233,18 @@ def _key(entry: Series | Bars) -> Element:
 
 def _of(name: str, colour: str) -> dict[str, str]:
     return {"class_": "mark", "data_series": name, "style": colours(colour)}
+
+
+def _dashed(series: Series) -> dict[str, str]:
+    return {"stroke_dasharray": series.dash} if series.dash else {}
+
+
+def _mark(x: float, word: str, area: Area) -> Element:
+    """A line down at x, with its word beside it where there is room."""
+    across = area.x(x)
+    line = element("path", class_="place", d=f"M{across:.2f} {area.top:.2f}V{area.bottom:.2f}")
+    right = across + 5 + text_width(word) < area.right
+    return element("g", line, text(word, across + (5 if right else -5), area.top + 9, "start" if right else "end"))
 
 
 def _ends(values: Sequence[Estimate]) -> list[float]:
@@ -250,7 +273,11 @@ def _point(name: str, x: float, y: Estimate, marker: str, area: Area, where: str
     tip = element("title", f"{name}, {where}: {in_words(y)}")
     place = {"transform": f"translate({across:.2f} {down:.2f})", "data_x": across, "data_y": down}
     said = {"data_where": where, "data_value": in_words(y)}
-    return element("path", tip, class_="point", d=marker_path(marker), **place, **said)
+    return element("path", tip, class_="point", d=_shape(marker), **place, **said)
+
+
+def _shape(marker: str, radius: float = 3.2) -> str:
+    return marker_path(marker, radius) if marker else ""
 
 
 def _error_bars(series: Series, area: Area) -> Element | None:

@@ -15,6 +15,14 @@ _LOOK = {
     "generative-replay": ("#8C6D31", "*"),
 }
 _OTHERS = (("#117733", "h"), ("#DDCC77", "p"), ("#332288", "8"))
+# Paul Tol's, for what one method selects; random is how it selects elsewhere.
+_SELECTIONS = {
+    "random": ("#0072B2", "o"),
+    "herding": ("#117733", "s"),
+    "gradient": ("#999933", "D"),
+    "influence": ("#CC6677", "v"),
+    "influence+": ("#AA4499", "^"),
+}
 
 _DIMMEST = 0.55
 """the OKLab lightness below which a line is hard to see on a dark page"""
@@ -26,6 +34,11 @@ def look(method: str, all_methods: list[str]) -> tuple[str, str]:
         return _LOOK[method]
     others = [name for name in all_methods if name not in _LOOK]
     return _OTHERS[others.index(method) % len(_OTHERS)]
+
+
+def selection_look(selection: str) -> tuple[str, str]:
+    """The colour and marker of a way to select."""
+    return _SELECTIONS.get(selection, _OTHERS[-1])
 
 
 def on_dark(colour: str) -> str:

@@ -18,7 +18,7 @@ _OWN = ("method", "seed", "strength", "lr", "optimizer", "options")
 """what may differ between the runs of a comparison"""
 _OF_SCALE = ("tasks", "epochs", "width")
 """what a comparison takes from its scale unless told otherwise"""
-_FOUND = ("benchmark", "scale", "methods", "seeds", "size", *_OF_SCALE)
+_FOUND = ("benchmark", "scale", "methods", "seeds", "size", *_OF_SCALE, "tuned")
 
 
 @dataclass(frozen=True)
