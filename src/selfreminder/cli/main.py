@@ -27,6 +27,9 @@ app.command(
     "selfreminder.cli.run:run", name="run", help="Run a grid of experiments from a TOML file, or go on with it."
 )
 app.command("selfreminder.cli.tune:tune", name="tune", help="Choose strengths and step sizes on validation data.")
+app.command(
+    "selfreminder.cli.reproduce:reproduce", name="reproduce", help="Redo the paper's figures, and judge its claims."
+)
 app.command("selfreminder.cli.status:show", name="status", help="Say how the runs of a folder stand, at any moment.")
 app.command("selfreminder.cli.budget:budget", name="budget", help="What a memory costs beside EWC, in items and bytes.")
 app.command("selfreminder.cli.listing:show", name="list", help="List methods, benchmarks, selections, scales.")

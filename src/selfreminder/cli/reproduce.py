@@ -1,0 +1,210 @@
+"""`selfreminder reproduce`: the paper's figures and claims, from runs of its experiments."""
+
+import json as json_format
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from selfreminder.cli.compare import whole_number
+from selfreminder.cli.data import fetch
+from selfreminder.cli.display import how_to_go_on, say_failures, watched
+from selfreminder.cli.tables import print_rows
+from selfreminder.errors import DataError, SelfReminderError, unknown
+from selfreminder.experiment.benchmarks import SCALES
+from selfreminder.experiment.folder import GRID, claimed, write_grid
+from selfreminder.experiment.grid import Grid
+from selfreminder.experiment.paper import FIGURES, Figure, experiments
+from selfreminder.experiment.progress import Done
+from selfreminder.report.paper_claims import answer
+from selfreminder.report.paper_figures import Shown
+
+if TYPE_CHECKING:
+    from selfreminder.report.reproduction import Reproduction
+
+_ALL = "all"
+_Files = dict[str, list[Path]]
+"""of each figure"""
+
+
+def reproduce(
+    figure: str,
+    *,
+    scale: str = "demo",
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None,
+    data_dir: Path | None = None,
+    seeds: Annotated[int | None, Parameter(converter=whole_number)] = None,
+    draw_only: Annotated[bool, Parameter(negative="")] = False,
+    retry_failed: Annotated[bool, Parameter(negative="")] = False,
+    json: bool = False,
+) -> int:
+    """Run the experiments of a figure of the paper, or of all; draw the figures, judge the claims, write a page.
+
+    Interrupted, the same command goes on where it was. All figures have one folder: a run that several of them show is
+    done once, and a second process on the same folder takes the runs that nobody has. Figures are drawn as soon as
+    their runs are done; one that is not finished is drawn from the runs that there are, and says how many are missing.
+
+    Parameters
+    ----------
+    figure
+        permuted, nonlinear, color, memory-sizes, logit-bars, heatmaps, rho, selection, generative-replay, bytes,
+        mixture, or all.
+    scale
+        How large: demo, small, medium or paper.
+    out
+        Folder for records, figures, claims.json and index.html; by default ./runs/paper-SCALE.
+    jobs
+        Worker processes; by default one per core, fewer if memory would not suffice.
+    data_dir
+        A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
+    seeds
+        Run the first so many seeds only, for a look at it; claims need all.
+    draw_only
+        Run nothing: draw and judge what the folder holds, or the folders in it.
+    retry_failed
+        Try runs again that have failed twice in the same way.
+    json
+        Print JSON instead of a table.
+    """
+    asked = _figures(figure)
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    for name, value in (("jobs", jobs), ("seeds", seeds)):
+        if value is not None and value < 1:
+            raise SelfReminderError(f"{name} is {value}: it must be at least 1")
+    folder = out or Path("runs") / f"paper-{scale}"
+    if draw_only:
+        return _draw_only(folder, scale, f"selfreminder reproduce {figure} --scale {scale}", json)
+    wanted = [run for run in experiments(asked, scale) if seeds is None or run.seed < seeds]
+    about = {"figure": figure, "scale": scale}
+    _check_scale(folder, scale)
+    own_data = None if data_dir is None else str(data_dir)
+    grid = Grid(wanted, folder, jobs, own_data, check_first=False, retry_failed=retry_failed, about=about)
+    _name_runs(grid, asked, scale)
+    left = (job.experiment for job in grid.all if job.answer is None)
+    _fetch(dict.fromkeys(name for experiment in left for name in experiment.data_sets), scale, data_dir)
+    with claimed(folder):
+        write_grid(folder, wanted, about)
+    try:
+        _run(grid, asked, scale)
+    except KeyboardInterrupt:
+        how_to_go_on(folder)
+        return 130
+    found = _read(folder, scale)
+    failures = [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures]
+    _present(found, found.write(), failures, json)
+    say_failures(grid)
+    return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
+
+
+def _figures(name: str) -> list[Figure]:
+    """In the order in which they are run: those on MNIST first, which take least."""
+    if name != _ALL and name not in FIGURES:
+        raise unknown("figure", name, (_ALL, *FIGURES))
+    asked = list(FIGURES.values()) if name == _ALL else [FIGURES[name]]
+    return sorted(asked, key=lambda figure: "mnist" not in figure.comparisons("paper")[0].benchmark)
+
+
+def _check_scale(folder: Path, scale: str) -> None:
+    """Refuse a folder of other runs, of which a page of this scale would say nothing."""
+    try:
+        about = json_format.loads((folder / GRID).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # whose folder it is, and whether it may be ours, will be seen
+        return
+    if about.get("scale") != scale:
+        what = f"the paper's figures at scale {about['scale']}" if "scale" in about else "another grid"
+        raise SelfReminderError(f"{folder} holds {what}: choose another folder with --out")
+
+
+def _name_runs(grid: Grid, figures: Iterable[Figure], scale: str) -> None:
+    """Call each run by the first figure that shows it."""
+    names: dict[str, str] = {}
+    for figure in figures:
+        shown = Shown(figure, scale, tuple(figure.experiments(scale)), ())
+        for run in shown.wanted:
+            names.setdefault(run.key, f"{figure.name}: {shown.name_of(run)} seed {run.seed}")
+    for job in grid.all:
+        job.label = names[job.experiment.key]
+
+
+def _fetch(names: Iterable[str], scale: str, data_dir: Path | None) -> None:
+    for name in names:
+        try:
+            fetch(name, data_dir)
+        except DataError as error:
+            without = [f.name for f in FIGURES.values() if all(name not in e.data_sets for e in f.experiments(scale))]
+            more = f"; figures that do without {name}: {', '.join(without)}" if without else ""
+            raise DataError(f"{error}{more}") from None
+
+
+def _run(grid: Grid, figures: Iterable[Figure], scale: str) -> None:
+    """Run all; when the last run of a figure is done, draw that figure."""
+    left = {job.experiment.key for job in grid.all if job.answer is None}
+    keys = {figure.name: left & {run.key for run in figure.experiments(scale)} for figure in figures}
+    with closing(watched(grid)) as news:  # closing it ends the workers
+        for job in news:
+            if job is None or not isinstance(job.answer, Done) or job.experiment.key not in left:
+                continue
+            key = job.experiment.key
+            left.remove(key)
+            if left and (drawn := [name for name, own in keys.items() if key in own and not own & left]):
+                _read(grid.folder, scale).write(drawn)
+
+
+def _draw_only(folder: Path, scale: str, command: str, as_json: bool) -> int:
+    if not folder.is_dir():
+        raise SelfReminderError(f"{folder} is no folder: {command} makes it, or name one with --out")
+    found = _read(folder, scale)
+    for reason in found.damaged:
+        print(f"selfreminder: {reason}", file=sys.stderr)
+    if not found.done:
+        raise SelfReminderError(f"{folder} holds no run of the figures at scale {scale} that is done: see {command}")
+    _present(found, found.write(), [], as_json)
+    return 1 if found.damaged else 0
+
+
+def _read(folder: Path, scale: str) -> "Reproduction":
+    # matplotlib and torch, which a page's gallery needs, take seconds to import: only when there is something to draw.
+    from selfreminder.report.reproduction import read_reproduction  # noqa: PLC0415
+
+    return read_reproduction(folder, scale)
+
+
+def _present(found: "Reproduction", files: _Files, failures: Sequence[dict[str, Any]], as_json: bool) -> None:
+    said = answer(found.verdicts, found.scale)
+    if as_json:
+        figures = [
+            {
+                "figure": shown.figure.name,
+                "runs": len(shown.wanted),
+                "done": len(shown.runs),
+                "files": [str(path) for path in files.get(shown.figure.name, [])],
+            }
+            for shown in found.shown
+        ]
+        summary = {
+            "scale": found.scale,
+            "folder": str(found.folder),
+            "page": str(found.page),
+            "answer": said,
+            "figures": figures,
+            "results": [{"id": verdict.id, **verdict.as_dict()} for verdict in found.verdicts],
+            "failures": failures,
+        }
+        print(json_format.dumps(summary, indent=1, ensure_ascii=False))
+        return
+    print_rows(said, [(verdict.id, verdict.verdict, verdict.claim) for verdict in found.verdicts])
+    rows = [
+        (shown.figure.name, f"{len(shown.runs)} of {len(shown.wanted)} runs", _said(files.get(shown.figure.name, [])))
+        for shown in found.shown
+    ]
+    print_rows("Figures", rows)
+    print(f"Page: {found.page}")
+
+
+def _said(paths: Sequence[Path]) -> str:
+    return f"{paths[0].with_suffix('')}.{{{','.join(path.suffix[1:] for path in paths)}}}" if paths else ""

@@ -1,0 +1,125 @@
+"""The paper's figures of how much has to be kept."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from selfreminder.report.charts import Series
+from selfreminder.report.curves import Estimate
+from selfreminder.report.findings import Entry
+from selfreminder.report.looks import look
+from selfreminder.report.paper_figures import AVERAGE, DASHES, MARKERS, LinePanel, Plate, Shown, curve, limits
+from selfreminder.sizes import show_bytes
+
+_WITH_MEMORY = ("fsr-logit", "fsr-distill", "icarl")
+_INK = "#000000"
+_LEVEL = "4 3"
+"""the dash of a line that is the same for every x"""
+
+
+def memory_sizes(shown: Shown) -> Plate:
+    """At the end against the memory's size; then over tasks, a panel for each method that has a memory."""
+    methods = [name for name in _WITH_MEMORY if shown.of(name)]
+    others = shown.of("ewc", "sgd", "adam")
+    sizes = sorted({experiment.per_class or 0 for experiment in shown.wanted if experiment.method in _WITH_MEMORY})
+    end = [_against_size(name, _by_size(shown.of(name))) for name in methods]
+    end += [Series(e.method, e.colour, "", sizes, [e.result.task_average] * len(sizes), _LEVEL) for e in others]
+    keys: dict[int, Series] = {}
+    over_tasks: dict[str, list[Series]] = {}
+    for name in methods or ["Without a memory"]:
+        over_tasks[name] = []
+        for line in reversed(_by_size(shown.of(name))):
+            size = line.experiment.per_class or 0
+            place = len(sizes) - 1 - sizes.index(size)  # the largest has a whole line
+            said, shape = f"{size} per class", {"dash": DASHES[place], "marker": MARKERS[place]}
+            over_tasks[name].append(curve(line, line.result.average_curve, said, **shape))
+            keys.setdefault(size, curve(line, (), said, colour=_INK, **shape))
+        over_tasks[name] += [curve(line, line.result.average_curve, line.method) for line in others]
+    shared = limits([*end, *(each for series in over_tasks.values() for each in series)], least=0.0, most=1.0)
+    last = LinePanel(
+        "After the last task",
+        tuple(end),
+        "Images per class and task",
+        AVERAGE,
+        shared,
+        log=True,
+        ticks=tuple(map(float, sizes)),
+    )
+    panels = [LinePanel(name, tuple(lines), y_title=AVERAGE, limits=shared) for name, lines in over_tasks.items()]
+    looks = [replace(each, marker=look(each.name, [])[1], dash="") for each in end]
+    return Plate((*([last] if methods else []), *panels), (*looks, *(keys[size] for size in sorted(keys))))
+
+
+def bytes_kept(shown: Shown) -> Plate:
+    """Every way of keeping images, and methods that keep something else."""
+    ways: dict[str, list[Entry]] = {}
+    for line in shown.of("fsr-logit"):
+        codec, logits = line.experiment.codec, line.experiment.logit_codec
+        name = f"fsr-logit, {'uint8' if codec == 'auto' else codec}"
+        ways.setdefault(name if logits == "float32" else f"{name}, {logits} logits", []).append(line)
+    series: list[Series] = []
+    for place, (name, lines) in enumerate(ways.items()):
+        kept = sorted(lines, key=lambda line: line.result.bytes)
+        x, y = [line.result.bytes for line in kept], _averages(kept)
+        series.append(Series(name, kept[0].colour, MARKERS[place], x, y, DASHES[place]))
+    others = shown.of("ewc", "lwf", "generative-replay")
+    series += [Series(e.method, e.colour, e.marker, [e.result.bytes], [e.result.task_average]) for e in others]
+    across = sorted(x for each in series for x in each.x)
+    levels = [(e, Estimate(e.result.task_average.mean, None)) for e in shown.of("ewc")]
+    level = [Series(e.method, e.colour, "", across, [mean] * len(across), _LEVEL) for e, mean in levels]
+    marks, note = where_equal(ways.get("fsr-logit, uint8", []), shown.of("ewc"))
+    panel = LinePanel(
+        "After the last task",
+        (*series, *level),
+        "Bytes kept",
+        AVERAGE,
+        limits(series, least=0.0, most=1.0),
+        log=True,
+        marks=marks,
+        show_x=show_bytes,
+    )
+    return Plate((panel,), tuple(series), note)
+
+
+def where_equal(logit: Sequence[Entry], ewc: Sequence[Entry]) -> tuple[tuple[tuple[float, str], ...], str]:
+    """How many bytes fsr-logit needs to be as good as EWC: between two sizes, on a straight line over log bytes.
+
+    Gives the place with its words, and a sentence.
+    """
+    if not logit or not ewc:
+        return (), ""
+    points = sorted((line.result.bytes, line.result.task_average.mean) for line in logit)
+    level, whole = ewc[0].result.task_average.mean, ewc[0].result.bytes
+    above = next((place for place, (_, accuracy) in enumerate(points) if accuracy >= level), None)
+    if above is None:
+        return (), "No memory of uint8 images is as good as EWC."
+    where, accuracy = points[above]
+    if above == 0:
+        share = _percent(where / whole)
+        note = f"The smallest memory of uint8 images, {share} of EWC's bytes, is as good as EWC or better (marked)."
+        return ((where, f"≤ {share} of EWC's bytes"),), note
+    before, lower = points[above - 1]
+    where = math.exp(math.log(before) + math.log(where / before) * (level - lower) / (accuracy - lower))
+    share = _percent(where / whole)
+    note = f"With uint8 images, fsr-logit equals EWC at about {show_bytes(where)}, {share} of EWC's bytes (marked)."
+    return ((where, f"{share} of EWC's bytes"),), note
+
+
+def _percent(share: float) -> str:
+    """
+    >>> _percent(0.02637), _percent(0.264), _percent(0.999)
+    ('2.6 %', '26 %', '100 %')
+    """
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def _against_size(name: str, lines: Sequence[Entry]) -> Series:
+    return Series(name, *look(name, []), [line.experiment.per_class or 0 for line in lines], _averages(lines))
+
+
+def _by_size(lines: Sequence[Entry]) -> list[Entry]:
+    return sorted(lines, key=lambda line: line.experiment.per_class or 0)
+
+
+def _averages(lines: Sequence[Entry]) -> list[Estimate]:
+    return [line.result.task_average for line in lines]

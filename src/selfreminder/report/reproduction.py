@@ -1,0 +1,96 @@
+"""A folder's reproduction of the paper: its records read, its figures, claims and page written."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from selfreminder.atomic import write_text
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.records import RECORDS, Records, read
+from selfreminder.report.claims import Verdict, as_json, judge
+from selfreminder.report.paper_figures import Shown, gather
+from selfreminder.report.paper_figures_files import KINDS, draw
+from selfreminder.report.paper_figures_plates import plate
+from selfreminder.report.paper_page import Kept, paper_page
+
+PAGE, CLAIMS, FIGURES = "index.html", "claims.json", "figures"
+_MEMORY = "memory.safetensors"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a folder holds of the paper at a scale."""
+
+    folder: Path
+    scale: str
+    shown: list[Shown]
+    verdicts: list[Verdict]
+    damaged: list[str]
+    """what is wrong with records that cannot be read"""
+    folders: dict[str, Path] = field(repr=False)
+    """where each run is, by key"""
+
+    @property
+    def page(self) -> Path:
+        return self.folder / PAGE
+
+    @property
+    def done(self) -> int:
+        return len({run.experiment.key for shown in self.shown for run in shown.runs})
+
+    @property
+    def kept(self) -> Kept | None:
+        """A memory to look at, of images that a person knows if there are such."""
+        order = ("color", "rho", "mixture", "permuted", "memory-sizes", "nonlinear")
+        shown = {shown.figure.name: shown for shown in self.shown}
+        for name in sorted(order, key=lambda name: shown[name].made_up):
+            for line in shown[name].of("fsr-logit"):
+                one = line.runs[0].experiment
+                folder = self.folders.get(one.key)
+                if folder is not None and (folder / _MEMORY).is_file():
+                    return Kept(folder / _MEMORY, f"{line.name} on {one.benchmark}, seed {one.seed}")
+        return None
+
+    def write(self, only: Collection[str] | None = None) -> dict[str, list[Path]]:
+        """Write the page, the claims, and the figures, or only some; gives the files of each that could be drawn."""
+        files: dict[str, list[Path]] = {}
+        (self.folder / FIGURES).mkdir(exist_ok=True)
+        for shown in self.shown:
+            name = shown.figure.name
+            stem = self.folder / FIGURES / name
+            if only is not None and name not in only:
+                continue
+            if (drawn := plate(shown)) is not None:
+                files[name] = draw(shown, drawn, stem)
+            else:
+                for kind in KINDS:  # of records that are gone
+                    stem.with_name(f"{name}.{kind}").unlink(missing_ok=True)
+        verdicts = json.dumps(as_json(self.verdicts), indent=1, ensure_ascii=False)
+        write_text(self.folder / CLAIMS, verdicts + "\n")
+        write_text(self.page, paper_page(self.shown, self.verdicts, self.kept))
+        return files
+
+
+def read_reproduction(folder: Path, scale: str) -> Reproduction:
+    """Read all records in a folder and in those within it; some may be growing."""
+    records: list[Records] = []
+    damaged, folders = [], {}
+    for path in sorted(folder.rglob(RECORDS)):
+        try:
+            found = read(path.parent)
+        except SelfReminderError as error:
+            damaged.append(str(error))
+            continue
+        if found is not None:
+            records.append(found)
+            folders[found.experiment.key] = path.parent
+    shown = gather(records, scale)
+    try:
+        for each in shown:
+            _ = each.lines
+    except LookupError as error:
+        raise SelfReminderError(
+            f"{folder} holds records of an earlier version, without {error}: run it again in a new folder"
+        ) from None
+    return Reproduction(folder, scale, shown, judge(records, scale), damaged, folders)
