@@ -131,7 +131,8 @@ def build_model(name: str, *, width: float, seed: int, heads: Sequence[int] = (1
         raise unknown("model", name, MODELS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "initial weights"))
-        return MODELS[name](width, heads)
+        model = MODELS[name](width, heads)
+    return model.to(memory_format=torch.channels_last)  # a step with convolutions takes .8 of the time
 
 
 def _units(units: int, width: float) -> int:

@@ -56,7 +56,7 @@ class Ewc(Method):
                 moved = self._moved[: parameter.numel()].view_as(parameter)
                 torch.sub(parameter, self._anchor[name], out=moved)
                 torch.mul(moved, self._fisher[name], out=pull)
-                twice += torch.dot(moved.view(-1), pull.view(-1))
+                twice += torch.dot(moved.flatten(), pull.flatten())
         return twice * (self.strength / 2)
 
     @torch.no_grad()
