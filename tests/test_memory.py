@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from selfreminder.codec import tolerance
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory
+from selfreminder.memory import Stream as Position
 from selfreminder.memory_file import open_memory, save_memory
+from selfreminder.recorder import Recorder
 from selfreminder.seeds import seed_for
 from selfreminder.sizes import share_evenly
 from selfreminder.stream import Stream
@@ -178,7 +180,7 @@ def test_compressed_inputs_are_drawn_as_plain_ones_are(monkeypatch: pytest.Monke
         return memory.draw(10, torch.Generator().manual_seed(1)).inputs["x"]
 
     assert torch.equal(drawn(plain), drawn(deflated))
-    monkeypatch.setattr("selfreminder.memory._FITS", 0)  # too large to be kept inflated
+    monkeypatch.setattr("selfreminder.memory_draw._FITS", 0)  # too large to be kept inflated
     assert torch.equal(drawn(plain), drawn(deflated.take(torch.arange(60))))
 
 
@@ -208,3 +210,81 @@ def test_bytes_of_a_digit(digits: Stream, tmp_path: Path, codecs: str, logit_cod
     assert in_file / 500 <= most
     assert memory.nbytes < in_file < memory.nbytes + 2000  # what is counted is what is on disk
     assert torch.equal(open_memory(tmp_path / "memory").draw(500).inputs["x"], x)
+
+
+# What recorded it, and how far its streams are --------------------------------------------------------------
+
+
+def recorder(name: str) -> Recorder:
+    return Recorder(model=name, classes=3, transform="", inputs={"x": ((2,), "float32")})
+
+
+def recorded(task: int, name: str, items: int = 4) -> Memory:
+    x = torch.full((items, 2), float(task))
+    return Memory.of({"x": x}, torch.zeros(items, 3), task=task, recorder=recorder(name))
+
+
+def test_recorders_and_streams_go_where_the_items_go() -> None:
+    memory = (recorded(0, "a") + recorded(1, "b")).with_streams({0: Position(9, 1), 5: Position(2, 1)})
+    assert memory.recorders == {0: recorder("a"), 1: recorder("b")}
+    for same in (
+        memory.to("meta"),
+        memory.shrink(4 * memory.item_nbytes),
+        memory.interleave(0, 2),
+        memory.take(memory.ids >= 0),
+    ):
+        assert (same.recorders, same.streams) == (memory.recorders, memory.streams)
+    assert memory.with_logits(memory.logits).streams == memory.streams
+    back = Memory.from_columns(memory.columns, memory.facts)
+    assert (back.recorders, back.streams) == (memory.recorders, memory.streams)
+
+
+def test_of_a_task_in_both_memories_our_recorder_and_the_longer_stream_stay() -> None:
+    ours = recorded(0, "a").with_streams({0: Position(9, 1), 1: Position(3, 1)})
+    theirs = (recorded(0, "b") + recorded(2, "c")).with_streams(
+        {0: Position(8, 2), 1: Position(4, 2), 2: Position(0, 2)}
+    )
+    both = ours + theirs
+    assert both.recorders == {0: recorder("a"), 2: recorder("c")}
+    assert both.streams == {0: Position(9, 1), 1: Position(4, 2), 2: Position(0, 2)}
+    assert (ours + Memory()) is ours
+    empty = Memory().with_streams({0: Position(10, 3)})
+    for one in (ours + empty, empty + ours):
+        assert one.streams == {0: Position(10, 3), 1: Position(3, 1)}
+        assert one.recorders == ours.recorders
+
+
+def test_without_items_a_task_has_no_recorder_but_its_place_in_the_stream() -> None:
+    memory = (recorded(0, "a") + recorded(1, "b")).with_streams(
+        {0: Position(9, 1, below=5), 1: Position(7, 2, below=6)}
+    )
+    left = memory.take(memory.tasks == 1)
+    assert left.recorders == {1: recorder("b")}
+    assert left.streams == {0: Position(9, 1), 1: Position(7, 2, below=6)}
+    assert memory.take(torch.zeros(8, dtype=torch.bool)).recorders == {}
+    assert recorded(0, "a", items=0).recorders == {}
+
+
+def test_a_stream_is_in_whole_numbers() -> None:
+    for bad in ({"seen": -1, "seed": 0}, {"seen": 1.5, "seed": 0}, {"seen": True, "seed": 0}, {"seen": 0, "seed": "0"}):
+        with pytest.raises(SelfReminderError, match="is no stream"):
+            Position(**bad)
+
+
+# Spread ---------------------------------------------------------------------------------------------------
+
+
+@given(sizes_strategy, st.integers(0, 100), st.lists(st.integers(1, 6), min_size=5, max_size=5))
+def test_spread(sizes: list[int], seed: int, widths: list[int]) -> None:
+    """The mean over tasks of the mean over items, over the logits that count and no others."""
+    generator, memory, each = torch.Generator().manual_seed(seed), Memory(), []
+    for task, (size, width) in enumerate(zip(sizes, widths)):
+        logits = 10 + 3 * torch.randn(size, width, generator=generator)
+        memory = memory + Memory.of({"x": torch.zeros(size, 1)}, logits, task=task)
+        each.append((logits.double().var(1, correction=0) * width).mean())
+    assert memory.spread == pytest.approx(sum(each).item() / len(each), rel=1e-4)
+
+
+def test_spread_of_nothing() -> None:
+    assert Memory().spread == 0.0
+    assert Memory.of({"x": torch.zeros(2, 1)}, torch.ones(2, 3), task=0).spread == 0.0

@@ -1,4 +1,5 @@
 import copy
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,7 +142,7 @@ def test_layers_frozen_and_unfrozen_after_attaching(digits: Stream) -> None:
 def test_outputs_that_grew() -> None:
     torch.manual_seed(0)
     narrow, wide, x = nn.Linear(4, 3), nn.Linear(4, 5), torch.randn(40, 4)
-    reminder = Reminder()
+    reminder = Reminder(grow=True)
     reminder.remember(narrow, x, per_task=8)
     reminder.remember(wide, x, per_task=8)
     assert [row.drift == 0 for row in reminder.report(wide).tasks] == [False, True]
@@ -314,7 +315,7 @@ def test_items_that_join_a_task_have_their_share_of_a_budget(digits: Stream) -> 
 
 def test_save_and_load(digits: Stream, tmp_path: Path) -> None:
     old, new = digits_model(0), digits_model(1)
-    reminder = Reminder()
+    reminder = Reminder(strength=1.0)
     reminder.remember(old, digits[0].train.x, digits[0].train.y, per_class=5, time=12)
     reminder.save(tmp_path / "memory")
     loaded = Reminder.load(tmp_path / "memory", strength=2.0)
@@ -334,18 +335,24 @@ def test_bad_input(digits: Stream) -> None:
         reminder.remember(model, x, y, budget=100)
     assert len(reminder.memory) == 0
     reminder.remember(model, x, y, per_class=1)
-    with pytest.raises(SelfReminderError, match="memory holds 10 logits an item, the model gives 20"):
-        reminder.penalty(nn.Linear(784, 20))
-    with pytest.raises(SelfReminderError, match="memory holds 10 logits an item, the model gives 20"):
-        reminder.forward(nn.Linear(784, 20), x)
+    wide, lenient = nn.Linear(784, 20), Reminder(reminder.memory, stale="warn")
+    for call in (reminder.penalty, lambda model: reminder.forward(model, x)):
+        with pytest.raises(SelfReminderError, match="other layers"):
+            call(wide)
+    for call in (lenient.penalty, lambda model: lenient.forward(model, x)):
+        with (
+            warnings.catch_warnings(),
+            pytest.raises(SelfReminderError, match="memory holds 10 logits an item, the model gives 20"),
+        ):
+            warnings.simplefilter("ignore")
+            call(wide)
     with pytest.raises(SelfReminderError, match=r"the model gives a tensor of shape \(10, 1, 784\)"):
         Reminder(batch_size=64).remember(nn.Unflatten(1, (1, 784)), x, y, per_class=1, task=0)
-    for inputs in ([1.0], x.numpy(), {}, {"a": x, "b": x[:3]}):
-        with pytest.raises(SelfReminderError, match="inputs are"):
+    for inputs, message in (([1.0], "the data is a tensor"), ({}, "0 inputs"), ({"a": x, "b": x[:3]}, "one length")):
+        with pytest.raises(SelfReminderError, match=message):
             reminder.remember(model, inputs, y, per_class=1)
-    for labels in (y.tolist(), F.one_hot(y)):
-        with pytest.raises(SelfReminderError, match="labels are a tensor of classes"):
-            reminder.remember(model, x, labels, per_class=1)
+    with pytest.raises(SelfReminderError, match="one label an item"):
+        reminder.remember(model, x, F.one_hot(y), per_class=1)
     with pytest.raises(SelfReminderError, match="labels are classes from 0 to"):
         reminder.remember(model, x, y + 2**40, per_class=1)
     with pytest.raises(SelfReminderError, match="task is -1"):
@@ -366,4 +373,4 @@ def test_bad_input(digits: Stream) -> None:
 def test_it_says_what_it_is(digits: Stream) -> None:
     reminder = Reminder()
     reminder.remember(digits_model(), digits[0].train.x, digits[0].train.y, per_class=1)
-    assert repr(reminder) == "Reminder(Memory(10 items of 1 tasks, 8.39 kB), strength=1)"
+    assert repr(reminder) == "Reminder(Memory(10 items of 1 tasks, 8.39 kB), strength=auto)"

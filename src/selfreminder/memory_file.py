@@ -41,7 +41,7 @@ def open_memory(path: str | os.PathLike[str], *, verify: bool = True) -> Memory:
             columns, about = _from_schema_1(columns, about)
         memory = Memory.from_columns(columns, about)
         memory.check()
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path} holds no whole memory: {error}") from None
     return memory
 

@@ -2,6 +2,16 @@
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
+from selfreminder.memory_draw import MemoryBatch
+
+WEAK, STRONG = 0.9, 0.99
+"""below the one agreement too much was forgotten; above the other there is room to learn more"""
+_BEHIND = 0.1
+"""by how much the new may be less accurate than the old was before something must be wrong"""
+
 
 @dataclass(frozen=True)
 class TaskReport:
@@ -17,6 +27,15 @@ class TaskReport:
     """mean of the loss an item, without λ"""
     accuracy: float | None
     """share of items predicted right, where labels are known"""
+    accuracy_then: float | None
+    """the same, when they were recorded"""
+
+    @property
+    def words(self) -> str:
+        """The same in words."""
+        if self.agreement < WEAK:
+            return "forgets: too weak"
+        return "remembers" if self.agreement < 1 else "remembers all"
 
 
 @dataclass(frozen=True)
@@ -26,6 +45,8 @@ class Report:
     tasks: tuple[TaskReport, ...]
     strength: float
     over_tasks: str
+    new_accuracy: float | None = None
+    """on what is learned now, if that was given"""
 
     @property
     def penalty(self) -> float:
@@ -33,12 +54,64 @@ class Report:
         total = self.strength * sum(row.penalty for row in self.tasks)
         return total / len(self.tasks) if self.over_tasks == "mean" and self.tasks else total
 
-    def __str__(self) -> str:
-        lines = ["task  items  agreement  accuracy  mean |Δz|  penalty"]
-        for row in self.tasks:
-            accuracy = "-" if row.accuracy is None else f"{row.accuracy:.3f}"
-            lines.append(
-                f"{row.task:>4}  {row.items:>5}  {row.agreement:>9.3f}  {accuracy:>8}  "
-                f"{row.drift:>9.4f}  {row.penalty:>7.4g}"
+    @property
+    def verdict(self) -> str:
+        """ "too weak", "too strong", "about right", or "empty"."""
+        if not self.tasks:
+            return "empty"
+        if min(row.agreement for row in self.tasks) < WEAK:
+            return "too weak"
+        then = [row.accuracy_then for row in self.tasks if row.accuracy_then is not None]
+        stiff = all(row.agreement >= STRONG for row in self.tasks)
+        if stiff and then and self.new_accuracy is not None and self.new_accuracy < sum(then) / len(then) - _BEHIND:
+            return "too strong"
+        return "about right"
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, in a sentence."""
+        forgotten = [str(row.task) for row in self.tasks if row.agreement < WEAK]
+        if self.verdict == "too weak":
+            return (
+                f"Too weak: of task {', '.join(forgotten)} more than {1 - WEAK:.0%} of the predictions changed. "
+                f"Raise the strength (now {self.strength:.3g}), say threefold, or remember more items."
             )
-        return "\n".join([*lines, f"penalty with strength {self.strength:g}: {self.penalty:.4g}"])
+        if self.verdict == "too strong":
+            return (
+                f"Too strong: nothing old changed, and the new is at {self.new_accuracy:.3f} only. "
+                f"Lower the strength (now {self.strength:.3g}), say to a third."
+            )
+        if self.verdict == "empty":
+            return "Nothing is remembered yet."
+        if self.new_accuracy is None:
+            return "About right, as far as the old goes; report(model, new=(inputs, labels)) looks at the new too."
+        return "About right."
+
+    def __str__(self) -> str:
+        lines = ["task  items  agreement  accuracy (then)  mean |Δz|  penalty"]
+        for row in self.tasks:
+            now, then = ("-" if value is None else f"{value:.3f}" for value in (row.accuracy, row.accuracy_then))
+            lines.append(
+                f"{row.task:>4}  {row.items:>5}  {row.agreement:>9.3f}  {f'{now} ({then})':>15}  "
+                f"{row.drift:>9.4f}  {row.penalty:>7.4g}  {row.words}"
+            )
+        new = [] if self.new_accuracy is None else [f"accuracy on the new: {self.new_accuracy:.3f}"]
+        return "\n".join([*lines, *new, f"penalty with strength {self.strength:.3g}: {self.penalty:.4g}", self.advice])
+
+
+def compare(task: int, kept: MemoryBatch, now: Tensor, losses: Tensor) -> TaskReport:
+    """How a task's logits are `now` (n, K) against those kept; `losses` (n,) is the penalty of each item."""
+    mask = torch.ones_like(now, dtype=torch.bool) if kept.mask is None else kept.mask
+    before, after = (z.masked_fill(~mask, float("-inf")).argmax(1) for z in (kept.logits, now))
+    labelled = kept.labels >= 0
+    known = bool(labelled.any())
+    right, right_then = ((each == kept.labels)[labelled].float().mean().item() for each in (after, before))
+    return TaskReport(
+        task=task,
+        items=len(kept),
+        agreement=(before == after).float().mean().item(),
+        drift=(now - kept.logits)[mask].abs().mean().item(),
+        penalty=losses.mean().item(),
+        accuracy=right if known else None,
+        accuracy_then=right_then if known else None,
+    )

@@ -1,0 +1,68 @@
+"""Several processes that train one model together: what each does of a reminder's work.
+
+Where torch.distributed has a group of more than one process, it is taken to be data-parallel training. Every process
+holds the same memory. Items are drawn by all alike, each looks at its slice of them, and the mean over the
+processes is what one process would have had.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+def ranks() -> tuple[int, int]:
+    """(this process's number, how many there are): (0, 1) where it is alone."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def average(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The means over the processes, in one exchange for each dtype."""
+    _, world = ranks()
+    means = list(tensors)
+    if world == 1:
+        return means
+    for dtype in {tensor.dtype for tensor in tensors}:
+        places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        flat = torch.cat([tensors[place].flatten() for place in places])
+        dist.all_reduce(flat)
+        parts = (flat / world).split([tensors[place].numel() for place in places])
+        for place, part in zip(places, parts):
+            means[place] = part.view_as(tensors[place])
+    return means
+
+
+def everyones(value: T) -> list[T]:
+    """What each process has, in the order of their numbers."""
+    _, world = ranks()
+    if world == 1:
+        return [value]
+    values: list[Any] = [None] * world
+    dist.all_gather_object(values, value)
+    return values
+
+
+def at_first(value: T) -> list[T]:
+    """What each process has, for the first one; the others get nothing."""
+    rank, world = ranks()
+    if world == 1:
+        return [value]
+    values: list[Any] | None = [None] * world if rank == 0 else None
+    dist.gather_object(value, values, dst=0)
+    return values or []
+
+
+def from_first(value: T) -> T:
+    """What the first process has."""
+    _, world = ranks()
+    if world == 1:
+        return value
+    values = [value]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]

@@ -1,0 +1,211 @@
+"""From data to a memory: a few items are chosen, and the model's logits on them recorded."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from selfreminder import codec as codecs
+from selfreminder import distributed
+from selfreminder.calling import as_given
+from selfreminder.errors import SelfReminderError
+from selfreminder.memory import Memory
+from selfreminder.per_sample import rows
+from selfreminder.recorder import Recorder
+from selfreminder.reservoir import SELECTION as RESERVOIR
+from selfreminder.reservoir import entering, merged, stream_of
+from selfreminder.samples import Keep, Samples
+from selfreminder.seeds import seed_for
+from selfreminder.selection import find
+from selfreminder.selection.base import Candidates, Selection, choose, shares
+from selfreminder.sizes import Size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """How a task's items are recorded: whatever is fed now will be fed again."""
+
+    model: nn.Module
+    task: int
+    logits: Callable[[dict[str, Tensor]], Tensor]
+    """(n, K) of inputs as they are read back, in eval mode"""
+    codec: str
+    logit_codec: str
+    model_print: str
+    transform_print: str
+    time: int | None = None
+
+    def classes(self, inputs: dict[str, Tensor]) -> Tensor:
+        """(n,) the model's predictions, on the CPU."""
+        return self.logits(inputs).argmax(1).cpu()
+
+    def memory(self, inputs: dict[str, Tensor], labels: Tensor | None, sources: Tensor, selection: str) -> Memory:
+        """A memory of these items, on the model's device."""
+        if not all(bool(x.isfinite().all()) for x in inputs.values() if x.is_floating_point()):
+            raise SelfReminderError("the inputs hold values that are not finite")
+        kept = {name: codecs.encode(codecs.resolve(self.codec, x), x).decode() for name, x in inputs.items()}
+        logits = self.logits(kept)
+        return Memory.of(
+            inputs,
+            logits,
+            task=self.task,
+            labels=labels,
+            sources=sources,
+            codecs=self.codec,
+            logit_codec=self.logit_codec,
+            selection=selection,
+            time=self.time,
+            recorder=Recorder(
+                model=self.model_print,
+                classes=logits.shape[1],
+                transform=self.transform_print,
+                inputs={name: (tuple(x.shape[1:]), str(x.dtype).removeprefix("torch.")) for name, x in inputs.items()},
+            ),
+        ).to(logits.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """How much to keep, and which."""
+
+    size: Size
+    select: str | Selection = "random"
+    seed: int = 0
+    logits_of: Callable[[nn.Module, Any], Tensor]
+    """of a batch of candidates"""
+    validation: tuple[Any, Tensor] | None = None
+    gradients: Tensor | None = None
+
+    def enough(self, recording: Recording, memory: Memory) -> Keep | None:
+        """What need be held of a data set for this choice: all of it, unless it is random."""
+        if self.select != "random":
+            return None
+        size = self.size
+        generator = torch.Generator().manual_seed(seed_for(self.seed, "reservoir", recording.task, memory.next_id))
+        if size.per_class is not None:
+            return Keep(generator=generator, per_class=size.per_class)
+        return Keep(generator=generator, total=size.per_task or (lambda inputs: self.most(inputs, recording)))
+
+    def most(self, inputs: dict[str, Tensor], recording: Recording) -> int:
+        """The most items that fit the budget."""
+        assert self.size.budget_bytes is not None
+        first = {name: x[:1] for name, x in inputs.items()}
+        least = recording.memory(first, None, torch.zeros(1, dtype=torch.long), self.name).least_item_nbytes
+        return max(1, self.size.budget_bytes // least)
+
+    @property
+    def name(self) -> str:
+        return self.select if isinstance(self.select, str) else getattr(self.select, "__name__", "given")
+
+
+def remembered(memory: Memory, samples: Samples, recording: Recording, choice: Choice) -> Memory:
+    """The memory with a few of the samples in it."""
+    size = choice.size
+    strata = recording.classes(samples.inputs) if samples.labels is None else samples.labels.cpu()
+
+    def these(index: Tensor) -> Memory:
+        chosen = rows(samples.inputs, index)
+        assert isinstance(chosen, dict)
+        labels = None if samples.labels is None else strata[index]
+        return recording.memory(chosen, labels, samples.sources[index], choice.name)
+
+    if size.budget_bytes is None:
+        wanted = shares(strata, per_class=size.per_class, total=size.per_task)
+    else:
+        wanted = shares(strata, total=min(len(samples), choice.most(samples.inputs, recording)))
+    candidates = Candidates(
+        inputs=as_given(samples.inputs) if samples.inputs.keys() == {"x"} else samples.inputs,
+        labels=strata,
+        count=max(wanted.values(), default=0),
+        generator=torch.Generator().manual_seed(seed_for(choice.seed, "selection", recording.task, memory.next_id)),
+        model=recording.model,
+        logits_of=choice.logits_of,
+        validation=choice.validation,
+        gradients=choice.gradients,
+    )
+    ranked = (find(choice.select) if isinstance(choice.select, str) else choice.select)(candidates)
+    new = these(choose(ranked.cpu(), strata, wanted))
+    merged = memory.to(new.device) + new
+    if size.budget_bytes is None:
+        return merged
+    if recording.task in memory.counts:
+        merged = merged.interleave(recording.task, memory.counts[recording.task])
+    return merged.shrink(size.budget_bytes)
+
+
+def observed(memory: Memory, samples: Samples, recording: Recording, size: Size, seed: int) -> Memory:
+    """The memory after these samples of a stream; those of several processes follow each other."""
+    rank, _ = distributed.ranks()
+    task, counts = recording.task, distributed.everyones(len(samples))
+    stream = stream_of(memory, task, seed=seed)
+    first = stream.seen + sum(counts[:rank])
+    here = replace(memory, streams={**memory.streams, task: replace(stream, seen=first)})
+    index = entering(here, task, len(samples), size, samples.labels)
+    new = Memory()
+    if len(index):
+        chosen = rows(samples.inputs, index)
+        assert isinstance(chosen, dict)
+        labels = None if samples.labels is None else samples.labels[index]
+        new = recording.memory(chosen, labels, first + index, RESERVOIR)
+    if len(counts) > 1:
+        found = distributed.everyones((new.to("cpu").columns, new.facts))
+        new = sum((Memory.from_columns(*each) for each in found), Memory()).to(new.device)
+    return merged(memory, new, task, stream.seen + sum(counts), size, seed=seed)
+
+
+# Several processes -------------------------------------------------------------------------------------
+
+
+def gathered(samples: Samples) -> list[Samples]:
+    """All processes' samples, for the first one; the same ones everywhere are taken once. Nothing for the others."""
+    rank, world = distributed.ranks()
+    if world == 1 or len(set(distributed.everyones(_digest(samples)))) == 1:
+        return [samples] if rank == 0 else []
+    # As a DistributedSampler deals them out.
+    return distributed.at_first(replace(samples, sources=samples.sources * world + rank))
+
+
+def joined(parts: list[Samples]) -> Samples:
+    """The samples of several processes in one."""
+    first, *others = parts
+    if not others:
+        return first
+    if any(part.inputs.keys() != first.inputs.keys() for part in others):
+        raise SelfReminderError("the processes give inputs of different names")
+    labels = [part.labels for part in parts if part.labels is not None]
+    if len(labels) not in (0, len(parts)):
+        raise SelfReminderError("some processes give labels, others do not")
+    return Samples(
+        inputs={name: torch.cat([part.inputs[name].cpu() for part in parts]) for name in first.inputs},
+        labels=torch.cat([part.cpu() for part in labels]) if labels else None,
+        sources=torch.cat([part.sources for part in parts]),
+    )
+
+
+def agreed(make: Callable[[], Memory]) -> Memory:
+    """The memory that the first process makes, in all; or its error."""
+    rank, world = distributed.ranks()
+    if world == 1:
+        return make()
+    made: tuple[Any, Any] = (None, None)
+    if rank == 0:
+        try:
+            memory = make().to("cpu")
+            made = memory.columns, memory.facts
+        except SelfReminderError as error:
+            made = None, str(error)
+    columns, facts = distributed.from_first(made)
+    if columns is None:
+        raise SelfReminderError(facts)
+    return Memory.from_columns(columns, facts)
+
+
+def _digest(samples: Samples) -> str:
+    digest = hashlib.sha256()
+    for name, x in samples.inputs.items():
+        digest.update(f"{name} {tuple(x.shape)} {x.dtype}".encode())
+        digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

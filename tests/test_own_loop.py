@@ -1,0 +1,274 @@
+"""A reminder in anybody's own loop: precision, accumulation, clipping, compilation, frozen layers, adapters, growth."""
+
+import copy
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from selfreminder.errors import SelfReminderError
+from selfreminder.models import build_model
+from selfreminder.reminder import Reminder
+from selfreminder.stream import Stream
+
+
+def digits_model(seed: int = 0) -> nn.Module:
+    return build_model("mnist-mlp", width=1 / 16, seed=seed)
+
+
+def batches(stream: Stream, steps: int = 6, size: int = 32) -> list[tuple[Tensor, Tensor]]:
+    data = stream[1].train
+    return [(data.x[i * size : (i + 1) * size], data.y[i * size : (i + 1) * size]) for i in range(steps)]
+
+
+def reminders(model: nn.Module, stream: Stream, **settings: object) -> tuple[Reminder, Reminder]:
+    """Two alike, each with a memory larger than its batch, so that items are drawn."""
+    both = tuple(Reminder(batch_size=50, **settings) for _ in range(2))  # pyright: ignore[reportArgumentType]
+    for reminder in both:
+        reminder.remember(model, stream[0].train.x, stream[0].train.y, per_class=10)
+    return both[0], both[1]
+
+
+def assert_same_weights(ours: nn.Module, theirs: nn.Module, tolerance: float = 1e-5) -> None:
+    for a, b in zip(ours.parameters(), theirs.parameters()):
+        torch.testing.assert_close(a, b, rtol=0.0, atol=tolerance)
+
+
+def test_attach_comes_after_clipping_and_accumulation(digits: Stream) -> None:
+    """step = clip(mean of micro-batches' gradients) + the penalty's gradient, once."""
+    by_hand = digits_model()
+    attached = copy.deepcopy(by_hand)
+    ours, theirs = reminders(digits_model(1), digits, strength=0.1)
+    optimizer = torch.optim.SGD(attached.parameters(), lr=0.05)
+    ours.attach(attached, optimizer)
+    for x, y in batches(digits):
+        optimizer.zero_grad()
+        for part in range(2):
+            (F.cross_entropy(attached(x[part::2]), y[part::2]) / 2).backward()
+        nn.utils.clip_grad_norm_(attached.parameters(), 0.1)
+        optimizer.step()
+
+        by_hand.zero_grad()
+        F.cross_entropy(by_hand(x), y).backward()
+        nn.utils.clip_grad_norm_(by_hand.parameters(), 0.1)
+        theirs.penalty(by_hand).backward()
+        with torch.no_grad():
+            for parameter in by_hand.parameters():
+                assert parameter.grad is not None
+                parameter -= 0.05 * parameter.grad
+    assert_same_weights(attached, by_hand)  # float32 sums in another order
+
+
+def test_bfloat16_autocast(digits: Stream) -> None:
+    """Under autocast the model computes in bfloat16, the loss in float32; right after remembering it is still 0."""
+    model = digits_model()
+    reminder = Reminder(strength=1.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=5)
+        penalty = reminder.penalty(model)
+        assert penalty.item() == 0.0
+        assert penalty.dtype == torch.float32
+    assert 0 < reminder.penalty(model).item() < 0.01  # in float32 the same model says almost the same
+
+
+def test_a_model_in_bfloat16(digits: Stream) -> None:
+    model = digits_model().bfloat16()
+    reminder = Reminder(strength=1.0)
+    reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=5)
+    assert reminder.penalty(model).item() == 0.0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    reminder.attach(model, optimizer)
+    for x, y in batches(digits, steps=2):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x.bfloat16()).float(), y).backward()
+        optimizer.step()
+    assert reminder.penalty(model).item() > 0
+    assert all(p.dtype == torch.bfloat16 for p in model.parameters())
+
+
+def test_a_compiled_model(digits: Stream) -> None:
+    """Compiled or not, it is the same model: to the memory's fingerprint, and to its numbers."""
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.BatchNorm1d(16), nn.Dropout(), nn.Linear(16, 10))
+    compiled = torch.compile(plain, backend="aot_eager")
+    reminder = Reminder(strength=1.0)
+    reminder.remember(compiled, digits[0].train.x, digits[0].train.y, per_class=5)  # pyright: ignore[reportArgumentType]
+    for model in (compiled, plain):
+        assert reminder.penalty(model).item() == pytest.approx(0.0, abs=1e-9)  # pyright: ignore[reportArgumentType]
+    loss = compiled(digits[1].train.x[:8]).square().mean()
+    (loss + reminder.penalty(compiled)).backward()  # pyright: ignore[reportArgumentType]
+    assert plain.training
+    assert all(p.grad is not None for p in plain.parameters())
+
+
+def test_channels_last() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 4))
+    model = model.to(memory_format=torch.channels_last)
+    x = torch.rand(20, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    reminder = Reminder()
+    reminder.remember(model, x, torch.arange(20) % 4, per_class=3)
+    assert reminder.penalty(model).item() == 0.0
+    torch.testing.assert_close(reminder.memory.draw(12).inputs["x"], x[reminder.memory.sources])
+
+
+class Adapted(nn.Module):
+    """A linear layer with a low-rank addition, as an adapter has it."""
+
+    def __init__(self, layer: nn.Linear, rank: int = 2) -> None:
+        super().__init__()
+        self.layer = layer
+        self.down = nn.Parameter(torch.randn(rank, layer.in_features) * 0.1)
+        self.up = nn.Parameter(torch.zeros(layer.out_features, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + x @ self.down.T @ self.up.T
+
+
+def test_adapters_on_a_frozen_model(digits: Stream) -> None:
+    """The layers are others than those that recorded: the user says that this is meant, and adapters are trained."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+    strict = Reminder(strength=1.0)
+    strict.remember(model, digits[0].train.x, digits[0].train.y, per_class=5)
+    assert strict.penalty(model).item() == 0.0
+    model.requires_grad_(False)
+    model[0], model[2] = Adapted(model[0]), Adapted(model[2])  # pyright: ignore[reportArgumentType]
+    copied = copy.deepcopy(model)
+    with pytest.raises(SelfReminderError, match=r'other layers.*stale="warn"'):
+        strict.penalty(copied)
+
+    reminder = Reminder(strict.memory, strength=1.0, stale="warn")
+    with pytest.warns(UserWarning, match="other layers"):
+        assert reminder.penalty(model).item() == pytest.approx(0.0, abs=1e-8)
+    adapters = [p for p in model.parameters() if p.requires_grad]
+    frozen = {name: p.clone() for name, p in model.named_parameters() if not p.requires_grad}
+    optimizer = torch.optim.SGD(adapters, lr=0.1)
+    reminder.attach(model, optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # said once
+        for x, y in batches(digits, steps=3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert all(torch.equal(p, frozen[name]) for name, p in model.named_parameters() if name in frozen)
+    assert reminder.penalty(model).item() > 0
+
+
+def test_classes_are_added(digits: Stream) -> None:
+    """A grown head: old items match the logits that they have, new ones all."""
+    old = nn.Linear(784, 10)
+    new = nn.Linear(784, 12)
+    with torch.no_grad():
+        new.weight[:10], new.bias[:10] = old.weight, old.bias
+    reminder = Reminder(strength=1.0, grow=True)
+    reminder.remember(old, digits[0].train.x, digits[0].train.y, per_class=5)
+    assert reminder.penalty(new).item() == pytest.approx(0.0, abs=1e-10)  # the product of another width
+    reminder.penalty(new).backward()
+    assert new.weight.grad is not None
+    assert not new.weight.grad[10:].any()
+    assert reminder.report(new).tasks[0].agreement == 1.0
+
+    reminder.remember(new, digits[1].train.x, digits[1].train.y, per_class=5)
+    assert reminder.memory.widths.tolist() == [10] * 50 + [12] * 50
+    assert reminder.penalty(new).item() == pytest.approx(0.0, abs=1e-10)
+    with torch.no_grad():
+        new.bias[11] += 1.0
+    assert reminder.penalty(new).item() == pytest.approx(1.0, rel=1e-5)  # of the second task alone
+    with pytest.raises(SelfReminderError, match="holds 12 logits an item, the model gives 10"):
+        reminder.penalty(old)
+    with pytest.raises(SelfReminderError, match="grow=True"):
+        Reminder(reminder.memory.take(reminder.memory.tasks == 0), stale="warn").report(new)
+
+
+def test_a_memory_knows_who_recorded_it(digits: Stream, tmp_path: Path) -> None:
+    model, wider = digits_model(), build_model("mnist-mlp", width=1 / 8, seed=0)
+    reminder = Reminder(transform=torch.sigmoid)
+    reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=2)
+    reminder.save(tmp_path / "memory")
+    assert Reminder.load(tmp_path / "memory", transform=torch.sigmoid).penalty(model).item() == 0.0
+    with pytest.raises(SelfReminderError, match="other layers"):
+        Reminder.load(tmp_path / "memory", transform=torch.sigmoid).penalty(wider)
+    with pytest.raises(SelfReminderError, match="transform"):
+        Reminder.load(tmp_path / "memory").penalty(model)
+    with pytest.warns(UserWarning, match="transform"):
+        Reminder.load(tmp_path / "memory", transform=torch.tanh, stale="warn").penalty(model)
+
+
+def test_every_kind_of_data(digits: Stream) -> None:
+    """From a Dataset or a DataLoader, what is kept is theirs, and where it was."""
+    model, x, y = digits_model(), digits[0].train.x, digits[0].train.y
+    for data in (TensorDataset(x, y), DataLoader(TensorDataset(x, y), batch_size=50)):
+        reminder = Reminder()
+        reminder.remember(model, data, per_class=3)
+        sources = reminder.memory.sources.long()
+        assert torch.equal(reminder.memory.labels.long(), y[sources])
+        torch.testing.assert_close(reminder.memory.draw(30).inputs["x"], x[sources])
+        assert reminder.penalty(model).item() == 0.0
+    for settings in ({"budget": 30 * 839}, {"per_task": 30}):
+        reminder = Reminder()
+        reminder.remember(model, TensorDataset(x), **settings)
+        assert len(reminder.memory) == 30
+        assert (reminder.memory.labels == -1).all()
+    reminder.remember(model, DataLoader(TensorDataset(x, y)), per_class=2, select="herding")
+    assert len(reminder.memory) == 50
+
+
+def test_draws_go_on_after_a_checkpoint(digits: Stream, tmp_path: Path) -> None:
+    old, new = digits_model(0), digits_model(1)
+    reminder, other = reminders(old, digits, strength=1.0)
+    other.load_state_dict(Reminder().state_dict())
+    assert len(other.memory) == 0
+    reminder.penalty(new)
+    torch.save(reminder.state_dict(), tmp_path / "checkpoint")
+    expected = [reminder.penalty(new).item() for _ in range(3)]
+    other.load_state_dict(torch.load(tmp_path / "checkpoint", weights_only=True))
+    assert [other.penalty(new).item() for _ in range(3)] == expected
+    assert len(set(expected)) == 3
+
+
+def test_the_automatic_strength_knows_no_unit(digits: Stream) -> None:
+    """Logits ten times as large, and moved by ten times as much, give the same penalty."""
+    penalties = []
+    for scale in (1.0, 10.0):
+        torch.manual_seed(0)
+        model, reminder = nn.Linear(784, 10), Reminder()
+        with torch.no_grad():
+            model.weight *= scale
+            model.bias *= scale
+        reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=5)
+        with torch.no_grad():
+            model.bias += scale * torch.arange(10) / 10
+        penalties.append(reminder.penalty(model).item())
+    assert penalties[1] == pytest.approx(penalties[0], rel=1e-4) != 0
+    with pytest.raises(SelfReminderError, match="strength of your own"):
+        Reminder(loss=lambda z, kept: (z - kept.logits).abs().sum(1))
+    assert Reminder(loss="distill").current_strength > 0
+
+
+def test_the_report_has_words(digits: Stream) -> None:
+    x, y, new = digits[0].train.x, digits[0].train.y, (digits[1].train.x, digits[1].train.y)
+    model = digits_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(30):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    reminder = Reminder()
+    assert "Nothing is remembered" in str(reminder.report(model))
+    reminder.remember(model, x, y, per_class=10)
+    report = reminder.report(model)
+    assert report.verdict == "about right"
+    assert "new=(inputs, labels)" in report.advice
+    stiff = reminder.report(model, new=new)  # it has not learned anything new at all
+    assert stiff.verdict == "too strong"
+    assert "Lower the strength" in str(stiff)
+    forgotten = reminder.report(digits_model(5), new=new)
+    assert forgotten.verdict == "too weak"
+    assert "Raise the strength" in str(forgotten)
+    assert forgotten.tasks[0].accuracy_then == report.tasks[0].accuracy
+    with pytest.raises(SelfReminderError, match="no labels"):
+        reminder.report(model, new=(digits[1].train.x, None))  # pyright: ignore[reportArgumentType]
