@@ -58,7 +58,7 @@ def main() -> None:
     ):
         shares = []
         for fits in (2**40, 0):
-            with patch("selfreminder.memory._FITS", fits), TemporaryDirectory() as folder:
+            with patch("selfreminder.memory_draw._FITS", fits), TemporaryDirectory() as folder:
                 memory = Memory.of({"x": x}, logits, task=0, codecs=inputs, logit_codec=kept_logits)
                 memory.draw(BATCH, generator)  # what is read once is read now
                 save_memory(memory, path := Path(folder) / "memory")

@@ -1,7 +1,8 @@
 """Which automatic strength serves best without tuning: `python benchmarks/strength.py [--loss distill]`.
 
-λ = c / S, with S the spread of the remembered logits (`selfreminder.strength`). Very different settings (networks,
-optimisers, drifts, lengths of training, sizes of memory) are trained with every candidate c, on the embedded digits.
+λ = c / S, at most .1, with S the spread of the remembered logits (`selfreminder.penalties`). Very different settings
+(networks, optimisers, drifts, lengths of training, sizes of memory) are trained with every candidate c, on the
+embedded digits.
 What counts is how far each is below the best c of its setting, in points of validation accuracy over all tasks.
 """
 
@@ -14,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from selfreminder import data
+from selfreminder.penalties import MOST
 from selfreminder.reminder import Reminder
 from selfreminder.stream import Split, flat_parts
 
-CANDIDATES = {"logit": (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "distill": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)}
+CANDIDATES = {"logit": (0.3, 1.0, 3.0, 10.0, 30.0), "distill": (0.1, 0.3, 1.0, 3.0, 10.0)}
 
 
 def mlp() -> nn.Module:
@@ -106,7 +108,7 @@ def run(setting: Setting, train: Split, valid: Split, loss: str, strength: float
                     optimizer.step()
             if strength is not None:
                 reminder.remember(model, x, train.y, per_class=setting.per_class)
-                reminder.strength = strength / (reminder.memory.spread if loss == "logit" else 1.0)
+                reminder.strength = min(strength / reminder.memory.spread, MOST) if loss == "logit" else strength
         return [accuracy(model, setting.drift(valid.x, task), valid.y) for task in range(setting.tasks)]
 
 

@@ -12,8 +12,9 @@ from safetensors.torch import save_file
 from selfreminder import memory_file, tensor_file
 from selfreminder.codec import Encoded
 from selfreminder.errors import MemoryFileError
-from selfreminder.memory import Memory
+from selfreminder.memory import Memory, Stream
 from selfreminder.memory_file import memory_hash, open_memory, save_memory
+from selfreminder.recorder import Recorder
 
 
 @pytest.fixture
@@ -118,6 +119,54 @@ def test_the_first_schema_is_still_read(memory: Memory, path: Path) -> None:
     assert torch.equal(old.draw(40).inputs["x"], memory.draw(40).inputs["x"])
     save_memory(old, path)
     assert torch.equal(open_memory(path).logits, memory.logits)
+
+
+def test_recorders_and_streams_are_kept(memory: Memory, path: Path) -> None:
+    recorder = Recorder("0123", 5, "", {"x": ((9,), "float32"), "mask": ((2,), "bool")})
+    more = replace(memory, recorders={0: recorder}, streams={0: Stream(2**40, 2**63 - 1, below=7), 12: Stream(3, 4)})
+    without = memory_hash(path)
+    save_memory(more, path)
+    back = open_memory(path)
+    assert (back.recorders, back.streams) == (more.recorders, more.streams)
+    assert memory_hash(path) != without
+    save_memory(back, path.with_name("again"))
+    assert path.with_name("again").read_bytes() == path.read_bytes()
+
+
+def test_a_file_without_them_is_what_it_always_was(path: Path) -> None:
+    """The hash is written down: it was the same before there were any."""
+    plain = Memory.of(
+        {"x": torch.arange(12.0).reshape(4, 3)},
+        torch.arange(8.0).reshape(4, 2),
+        task=0,
+        labels=torch.tensor([0, 1, 0, 1]),
+    )
+    save_memory(plain, path)
+    assert memory_hash(path) == "fe0523c2b3c25166f7dc4c32405854b53995ecaec4ea5ab8972f7833d93ad445"
+    back = open_memory(path)
+    assert (back.recorders, back.streams) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"recorders": []},
+        {"recorders": {"0": {"model": "a"}}},
+        {"recorders": {"zero": {}}},
+        {"recorders": {"0": {"model": "a", "classes": 2, "transform": "", "inputs": {"x": 3}}}},
+        {"streams": {"0": {"seen": 1}}},
+        {"streams": {"0": {"seen": -1, "seed": 0}}},
+        {"streams": {"0": {"seen": 1, "seed": 0, "other": 0}}},
+        {"streams": [1]},
+        {"inputs": []},
+    ],
+)
+def test_facts_that_no_memory_has(memory: Memory, path: Path, facts: dict[str, object]) -> None:
+    about = {"schema": 2, **memory.facts, **facts}
+    about["sha256"] = memory_file._content_hash(memory.columns, about)
+    tensor_file.write(path, memory.columns, "selfreminder", about)
+    with pytest.raises(MemoryFileError, match="holds no whole memory"):
+        open_memory(path)
 
 
 def test_not_a_memory(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A reminder in anybody's own loop: precision, accumulation, clipping, compilation, frozen layers, adapters, growth."""
 
 import copy
+import pickle
 import warnings
 from pathlib import Path
 
@@ -217,6 +218,24 @@ def test_every_kind_of_data(digits: Stream) -> None:
     assert len(reminder.memory) == 50
 
 
+def test_pickled_it_goes_on(digits: Stream) -> None:
+    old, new = digits_model(0), digits_model(1)
+    reminder, other = reminders(old, digits)
+    other.penalty(new)
+    reminder.penalty(new)
+    again = pickle.loads(pickle.dumps(reminder))
+    assert again.penalty(new).item() == other.penalty(new).item()
+    x = digits[1].train.x[:4]
+    assert again.forward(new, x)[1].item() == other.forward(new, x)[1].item()
+
+
+def test_nothing_to_train(digits: Stream) -> None:
+    model, reminder = digits_model(), Reminder()
+    reminder.remember(digits_model(1), digits[0].train.x, digits[0].train.y, per_class=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert reminder.add_gradient(model.requires_grad_(False), optimizer).item() > 0
+
+
 def test_draws_go_on_after_a_checkpoint(digits: Stream, tmp_path: Path) -> None:
     old, new = digits_model(0), digits_model(1)
     reminder, other = reminders(old, digits, strength=1.0)
@@ -233,7 +252,7 @@ def test_draws_go_on_after_a_checkpoint(digits: Stream, tmp_path: Path) -> None:
 def test_the_automatic_strength_knows_no_unit(digits: Stream) -> None:
     """Logits ten times as large, and moved by ten times as much, give the same penalty."""
     penalties = []
-    for scale in (1.0, 10.0):
+    for scale in (10.0, 100.0):
         torch.manual_seed(0)
         model, reminder = nn.Linear(784, 10), Reminder()
         with torch.no_grad():
@@ -246,6 +265,9 @@ def test_the_automatic_strength_knows_no_unit(digits: Stream) -> None:
     assert penalties[1] == pytest.approx(penalties[0], rel=1e-4) != 0
     with pytest.raises(SelfReminderError, match="strength of your own"):
         Reminder(loss=lambda z, kept: (z - kept.logits).abs().sum(1))
+    hardly_trained = Reminder()
+    hardly_trained.remember(nn.Linear(784, 10), digits[0].train.x, digits[0].train.y, per_class=5)
+    assert hardly_trained.current_strength == 0.1  # and not c / S, which would be large
     assert Reminder(loss="distill").current_strength > 0
 
 

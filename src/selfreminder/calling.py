@@ -39,19 +39,22 @@ def as_given(inputs: dict[str, Tensor]) -> Any:
     return tuple(inputs[place] for place in places) if inputs.keys() == set(places) else inputs
 
 
-def caller(head: Head | None) -> LogitsOf:
-    """Call a model the way its inputs were given, and take its logits, or those of a head."""
+def logits_of(model: nn.Module, inputs: Any, task: Tensor | int) -> Tensor:
+    """Call a model the way its inputs were given, and find its logits."""
+    output = _call(model, inputs)
+    return output if isinstance(output, Tensor) else _find(output, None)
 
-    def logits_of(model: nn.Module, inputs: Any, task: Tensor | int) -> Tensor:
-        if isinstance(inputs, Mapping):
-            output = model(**inputs)
-        else:
-            output = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-        if not isinstance(head, Mapping):
-            return output if head is None and isinstance(output, Tensor) else _find(output, head)
-        return _of_tasks(output, head, task)
 
-    return logits_of
+def logits_at(head: Head, model: nn.Module, inputs: Any, task: Tensor | int) -> Tensor:
+    """The same at a head."""
+    output = _call(model, inputs)
+    return _of_tasks(output, head, task) if isinstance(head, Mapping) else _find(output, head)
+
+
+def _call(model: nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
 
 
 def _of_tasks(output: Any, heads: Mapping[int, int | str], task: Tensor | int) -> Tensor:
@@ -102,7 +105,7 @@ def check_logits(logits: object) -> None:
             return
         raise SelfReminderError(
             "the model gives one number an item: a reminder matches the logits of a classifier, not a regression; "
-            "of a classifier with one logit z, give both classes' by logits_of=…: torch.cat([torch.zeros_like(z), z], 1)"
+            "of a classifier with one logit z, give both by logits_of=…: torch.cat([torch.zeros_like(z), z], 1)"
         )
     what = _kind(logits)
     if isinstance(logits, Tensor) and logits.ndim == 3:

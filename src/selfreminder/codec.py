@@ -129,7 +129,7 @@ class Encoded:
         """The items of these rows."""
         scale = None if self.scale is None else self.scale[index]
         if self.sizes is None:
-            return replace(self, values=self.values[index], scale=scale)
+            return replace(self, values=self.values.index_select(0, index), scale=scale)  # [index] is slow for bytes
         sizes = self.sizes[index]
         starts = (self.sizes.cumsum(0) - self.sizes)[index]
         ends = sizes.cumsum(0)

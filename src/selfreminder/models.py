@@ -132,7 +132,8 @@ def build_model(name: str, *, width: float, seed: int, heads: Sequence[int] = (1
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "initial weights"))
         model = MODELS[name](width, heads)
-    return model.to(memory_format=torch.channels_last)  # a step with convolutions takes .8 of the time
+    # A step with convolutions takes .8 of the time.
+    return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
 def _units(units: int, width: float) -> int:

@@ -142,7 +142,7 @@ def observed(memory: Memory, samples: Samples, recording: Recording, size: Size,
     task, counts = recording.task, distributed.everyones(len(samples))
     stream = stream_of(memory, task, seed=seed)
     first = stream.seen + sum(counts[:rank])
-    here = replace(memory, streams={**memory.streams, task: replace(stream, seen=first)})
+    here = memory.with_streams({**memory.streams, task: replace(stream, seen=first)})
     index = entering(here, task, len(samples), size, samples.labels)
     new = Memory()
     if len(index):

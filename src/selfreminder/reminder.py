@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -24,23 +25,25 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from selfreminder import codec as codecs
-from selfreminder import distributed, losses
+from selfreminder import distributed
 from selfreminder.calling import (
     Head,
     LogitsOf,
     as_given,
-    caller,
     cast,
     check_logits,
     device_of,
     dtype_of,
+    logits_at,
     named,
     unwrapped,
 )
+from selfreminder.calling import logits_of as plain_logits_of
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.modes import depends_on_mode, eval_mode
+from selfreminder.penalties import ITEM_LOSSES, ItemLoss, automatic
 from selfreminder.recall import Report, compare
 from selfreminder.recorder import model_fingerprint, staleness, transform_fingerprint
 from selfreminder.remembering import Choice, Recording, agreed, gathered, joined, observed, remembered
@@ -48,17 +51,6 @@ from selfreminder.samples import read
 from selfreminder.seeds import seed_for
 from selfreminder.selection.base import Selection
 from selfreminder.sizes import Size
-from selfreminder.strength import automatic
-
-ItemLoss = Callable[[Tensor, MemoryBatch], Tensor]
-"""(logits now, remembered items) -> one penalty an item"""
-
-ITEM_LOSSES: dict[str, ItemLoss] = {
-    "logit": lambda z, kept: losses.logit_match(z, kept.logits, kept.mask),
-    "distill": lambda z, kept: losses.distill(z, kept.logits, kept.mask),
-    "logit+label": lambda z, kept: losses.logit_and_label(z, kept.logits, kept.labels, kept.mask),
-}
-_PLAIN = caller(None)
 
 
 class Reminder:
@@ -93,7 +85,7 @@ class Reminder:
         """
         Args:
             memory: what is remembered already.
-            strength: λ; "auto" takes one that suits the remembered logits, see `selfreminder.strength`.
+            strength: λ; "auto" takes one that suits the remembered logits, see `selfreminder.penalties`.
             loss: "logit", "distill", "logit+label", or a function of (logits, MemoryBatch) giving (n,).
             over_tasks: "sum" is the paper's; with "mean" a hundred tasks do not weigh a hundredfold.
             batch_size: the most items that one penalty looks at; of several processes, each at so many.
@@ -129,14 +121,13 @@ class Reminder:
             raise SelfReminderError("head= and logits_of= both say where the logits are: pass one of them")
         self.memory = Memory() if memory is None else memory
         self.strength: float | Literal["auto"] = strength
-        self.loss_name = loss if isinstance(loss, str) else ""
         self.loss = ITEM_LOSSES[loss] if isinstance(loss, str) else loss
         self.over_tasks = over_tasks
         self.batch_size = batch_size
         self.codec, self.logit_codec = codec, logit_codec
         self.transform = transform
         self.head = head
-        self.logits_of = logits_of or (_PLAIN if head is None else caller(head))
+        self.logits_of = logits_of or (plain_logits_of if head is None else partial(logits_at, head))
         self.mode = mode
         self.grow = grow
         self.stale = stale
@@ -144,7 +135,7 @@ class Reminder:
         self._generators: dict[torch.device, torch.Generator] = {}
         self._checked: tuple[Memory, weakref.ref[nn.Module] | None] = Memory(), None
         if strength == "auto":
-            automatic(self.loss_name, self.memory)  # a loss of one's own has no automatic strength
+            automatic(self.loss, self.memory)  # a loss of one's own has no automatic strength
 
     def __repr__(self) -> str:
         return f"Reminder({self.memory!r}, strength={self.strength})"
@@ -175,7 +166,12 @@ class Reminder:
         two passes, because old items are to see those in eval mode; so does one that needs `head` or `logits_of`.
         """
         two_passes = self.mode == "eval" and any(map(depends_on_mode, model.modules()))
-        if not len(self.memory) or two_passes or self.logits_of is not _PLAIN or self.memory.inputs.keys() != {"x"}:
+        if (
+            not len(self.memory)
+            or two_passes
+            or self.logits_of is not plain_logits_of
+            or self.memory.inputs.keys() != {"x"}
+        ):
             return model(x), self.penalty(model, generator=generator)
         self._check(unwrapped(model))
         kept = self._draw(x.device, generator)
@@ -194,6 +190,8 @@ class Reminder:
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         with torch.enable_grad():
             penalty = self.penalty(model)
+            if not penalty.requires_grad:  # nothing that it depends on is being trained
+                return penalty
             # With a fused optimiser the GradScaler leaves the gradients scaled until the step itself.
             scale = getattr(optimizer, "grad_scale", None)
             scaled = penalty if scale is None else penalty * scale
@@ -340,7 +338,7 @@ class Reminder:
     @property
     def current_strength(self) -> float:
         """λ, as it is for what is remembered now."""
-        return automatic(self.loss_name, self.memory) if self.strength == "auto" else self.strength
+        return automatic(self.loss, self.memory) if self.strength == "auto" else self.strength
 
     # Files ---------------------------------------------------------------------------------------------
 
@@ -361,10 +359,10 @@ class Reminder:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.memory = Memory.from_columns(state["columns"], state["facts"])
-        self._generators = {}
-        for device, draws in state["draws"].items():
-            self._generators[torch.device(device)] = torch.Generator(device)
-            self._generators[torch.device(device)].set_state(draws.cpu())
+        self._set_draws(state["draws"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_checked": (Memory(), None)}  # no reference to the model
 
     # ---------------------------------------------------------------------------------------------------
 
@@ -383,6 +381,11 @@ class Reminder:
             transform_print=transform_fingerprint(self.transform),
             time=time,
         )
+
+    def _set_draws(self, draws: dict[str, Tensor]) -> None:
+        self._generators = {torch.device(device): torch.Generator(device) for device in draws}
+        for device, generator in self._generators.items():
+            generator.set_state(draws[str(device)].cpu())
 
     def _draw(self, device: torch.device, generator: torch.Generator | None) -> MemoryBatch:
         if self.memory.device != device:

@@ -1,0 +1,98 @@
+"""A reminder inside Lightning's Trainer. Needs the extra `lightning`.
+
+Lightning hands its optimisers a closure, so `Reminder.attach` cannot serve here. This callback adds the penalty's
+gradient in `on_before_optimizer_step`: once for each optimiser step, however many batches it accumulates, to unscaled
+gradients and before `gradient_clip_val`, which so clips the whole.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.optim import LBFGS
+
+from selfreminder.errors import MissingExtraError, SelfReminderError
+from selfreminder.reminder import Reminder
+from selfreminder.sizes import Size
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError:
+    try:
+        from pytorch_lightning import Callback, LightningModule, Trainer
+    except ImportError:
+        raise MissingExtraError("this callback needs Lightning: pip install 'selfreminder[lightning]'") from None
+
+_SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
+
+
+class ReminderCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
+    """Hold on to what `reminder` remembers while `trainer.fit` learns something new.
+
+    `Trainer(callbacks=[ReminderCallback(reminder)])` is all. Old items go through `pl_module(x)`, its `forward`, in
+    the trainer's precision. Of several optimisers (manual optimisation) each one that steps gets the gradient of its
+    own parameters. The penalty is logged as `reminder_penalty`, and the reminder is part of the trainer's checkpoints.
+    """
+
+    def __init__(
+        self,
+        reminder: Reminder,
+        data: Any = None,
+        *,
+        per_class: int | None = None,
+        per_task: int | None = None,
+        budget: str | int | None = None,
+        select: str = "random",
+    ) -> None:
+        """
+        Args:
+            reminder: what is remembered. While that is nothing, training is as without it.
+            data: what to remember of when `fit` ends: a Dataset or DataLoader of (inputs, labels) without training's
+                augmentation. Without it nothing is; call `reminder.remember` when you like.
+            per_class, per_task, budget, select: how much of `data`, and which, as in `Reminder.remember`.
+        """
+        if data is None and (per_class or per_task or budget):
+            raise SelfReminderError("per_class, per_task and budget say how much of data to keep: pass data=… too")
+        self.reminder = reminder
+        self.data = data
+        self.size = None if data is None else Size(per_class, per_task, budget)
+        self.select = select
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if any(kind.__name__ in _SHARDED for kind in type(trainer.strategy).__mro__):
+            raise SelfReminderError(
+                f"{type(trainer.strategy).__name__} keeps gradients in shards, where a ReminderCallback cannot add to "
+                "them: use strategy='ddp'"
+            )
+        if any(isinstance(optimizer, LBFGS) for optimizer in trainer.optimizers):
+            raise SelfReminderError(
+                "LBFGS looks at the loss itself several times a step: leave the ReminderCallback out, and add "
+                "reminder.penalty(self) to the loss in training_step"
+            )
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
+            # A fused optimiser unscales in its step. Until then torch, too, says here by how much.
+            optimizer.grad_scale = scaler.scale(torch.ones((), device=pl_module.device))
+        with _autocast(trainer):
+            penalty = self.reminder.add_gradient(pl_module, optimizer)
+        vars(optimizer).pop("grad_scale", None)
+        if len(self.reminder.memory):
+            pl_module.log("reminder_penalty", penalty)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.size is not None:
+            with _autocast(trainer):
+                self.reminder.remember(pl_module, self.data, **vars(self.size), select=self.select)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.reminder.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.reminder.load_state_dict(state_dict)
+
+
+def _autocast(trainer: Trainer) -> AbstractContextManager[Any]:
+    """The trainer's own, where it computes in mixed precision."""
+    return getattr(trainer.precision_plugin, "autocast_context_manager", nullcontext)()

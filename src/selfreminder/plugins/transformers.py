@@ -1,0 +1,116 @@
+"""A reminder inside the Trainer of Hugging Face transformers. Needs the extra `transformers`.
+
+The callback adds the penalty's gradient in `on_pre_optimizer_step`: once for each optimiser step, however many batches
+it accumulates, to unscaled gradients and after `max_grad_norm` has clipped those of the new data.
+"""
+
+from contextlib import suppress
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from selfreminder.errors import MissingExtraError, SelfReminderError
+from selfreminder.reminder import Reminder
+from selfreminder.sizes import Size
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+except ImportError:
+    raise MissingExtraError("this callback needs transformers: pip install 'selfreminder[transformers]'") from None
+
+FILE, DRAWS = "reminder.safetensors", "reminder_draws.safetensors"
+"""in a checkpoint folder: the memory, and where the draws from it are"""
+
+
+class ReminderCallback(TrainerCallback):
+    """Hold on to what `reminder` remembers while `trainer.train` learns something new.
+
+    `Trainer(callbacks=[ReminderCallback(reminder)])` is all. Old items go through `model(**inputs)` without labels, in
+    the trainer's precision. Each checkpoint folder gets the reminder, and training that resumes goes on with it.
+    """
+
+    def __init__(
+        self,
+        reminder: Reminder,
+        data: Any = None,
+        *,
+        per_class: int | None = None,
+        per_task: int | None = None,
+        budget: str | int | None = None,
+        select: str = "random",
+    ) -> None:
+        """
+        Args:
+            reminder: what is remembered. While that is nothing, training is as without it.
+            data: what to remember of when training ends (after `load_best_model_at_end`): a data set with the model's
+                input columns, padded to one length, and its labels. Without it nothing is; call `reminder.remember`
+                when you like.
+            per_class, per_task, budget, select: how much of `data`, and which, as in `Reminder.remember`.
+        """
+        if data is None and (per_class or per_task or budget):
+            raise SelfReminderError("per_class, per_task and budget say how much of data to keep: pass data=… too")
+        self.reminder = reminder
+        self.data = data
+        self.size = None if data is None else Size(per_class, per_task, budget)
+        self.select = select
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        kind = kwargs["optimizer"].accelerator_state.distributed_type.value
+        if kind in ("DEEPSPEED", "FSDP", "MEGATRON_LM"):
+            raise SelfReminderError(
+                f"{kind} keeps gradients in shards, where a ReminderCallback cannot add to them: train by DDP"
+            )
+        if state.global_step > 0:
+            self._load(_checkpoint(args, state))
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        optimizer = kwargs["optimizer"]  # Accelerate's, around yours
+        if optimizer.scaler is not None:
+            with suppress(RuntimeError):  # it has been done, for clipping
+                optimizer.scaler.unscale_(optimizer.optimizer)
+        self.reminder.add_gradient(kwargs["model"], optimizer)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if args.should_save and not state.is_hyper_param_search:
+            folder = _checkpoint(args, state)
+            save_file(self.reminder.state_dict()["draws"], folder / DRAWS)
+            self.reminder.save(folder / FILE)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.size is not None and not state.is_hyper_param_search:
+            model = kwargs["model"]
+            data = _used(self.data, model) if args.remove_unused_columns else self.data
+            self.reminder.remember(model, data, **vars(self.size), select=self.select)
+
+    def _load(self, folder: Path) -> None:
+        if not (folder / FILE).is_file():
+            raise SelfReminderError(
+                f"training goes on from a checkpoint, but there is no {folder / FILE}: have the checkpoint in "
+                "output_dir; if it was saved without this callback, write there what to go on with by reminder.save"
+            )
+        state = Reminder.load(folder / FILE).state_dict()
+        # Cloned, because the file is mapped, and the Trainer deletes old checkpoints.
+        state["columns"] = {name: column.clone() for name, column in state["columns"].items()}
+        state["draws"] = load_file(folder / DRAWS) if (folder / DRAWS).is_file() else {}
+        self.reminder.load_state_dict(state)
+
+
+def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(str(args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+
+
+def _used(data: Any, model: Any) -> Any:
+    """A data set without the columns that the model does not take, as the Trainer itself uses it."""
+    inside = model.get_base_model() if hasattr(model, "get_base_model") else model
+    taken = {*signature(type(inside).forward).parameters, "label", "labels"}
+    unused = [column for column in getattr(data, "column_names", None) or () if column not in taken]
+    return data.remove_columns(unused) if unused else data

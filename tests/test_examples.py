@@ -1,0 +1,90 @@
+"""Every example runs by itself and shows what it promises; so does the code of docs/own-training.md."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FRAMEWORKS = ("avalanche", "lightning", "skorch", "timm", "transformers")
+"""an example's name begins with the one that it needs"""
+SECONDS = 400
+"""most of them need ten on one idle core"""
+
+
+def environment(example: Path) -> dict[str, str]:
+    """One thread, no network; and where the example's framework is, if it is not beside torch."""
+    variables = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+    }
+    framework = example.stem.split("_")[0]
+    if framework in FRAMEWORKS and find_spec(framework) is None:
+        apart = Path(sys.prefix) / "apart"  # see tests/apart
+        if not (apart / framework).is_dir():
+            pytest.skip(f"needs {framework}")
+        variables["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests" / "apart"), str(apart)])
+    return variables
+
+
+def run(example: Path, folder: Path) -> str:
+    """What it prints."""
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if example.stem.startswith("torchrun") else []
+    process = subprocess.Popen(
+        [sys.executable, *launcher, str(example)],
+        cwd=folder,
+        env=environment(example),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, errors = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+        process.communicate()
+        pytest.fail(f"{example.name} took more than {SECONDS} s")
+    assert process.returncode == 0, errors
+    return printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_an_example_forgets_less_and_learns_as_well(example: Path, tmp_path: Path) -> None:
+    *table, last = run(example, tmp_path).strip().splitlines()
+    result = json.loads(last)
+    assert len(table) >= 3
+    assert result["old_with"] >= result["old_without"] + 0.10
+    assert result["new_with"] >= result["new_without"] - 0.10
+    assert result["old_with"] <= 1
+    assert not list(tmp_path.iterdir()) or example.stem.startswith(FRAMEWORKS)  # frameworks may leave logs
+
+
+def test_examples_are_listed() -> None:
+    """Each has a row in examples/README.md, and says how it is run."""
+    listed = re.findall(r"\]\((\w+\.py)\)", (ROOT / "examples" / "README.md").read_text())
+    assert sorted(listed) == [example.name for example in EXAMPLES]
+    for example in EXAMPLES:
+        assert re.search(rf"(python|torchrun --nproc-per-node 2) examples/{example.name}", example.read_text())
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One block after the other, as one program."""
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "own-training.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 10
+    names: dict[str, object] = {}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
