@@ -10,6 +10,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from selfreminder import distributed
@@ -28,7 +30,7 @@ def data(task: int) -> tuple[Tensor, Tensor]:
     return x, (x @ torch.randn(12, 3, generator=generator)).argmax(1)
 
 
-def network(batch_norm: bool) -> nn.Module:
+def network(batch_norm: bool) -> nn.Sequential:
     torch.manual_seed(0)
     norm = [nn.BatchNorm1d(8)] if batch_norm else []
     return nn.Sequential(nn.Linear(12, 8), *norm, nn.ReLU(), nn.Linear(8, 3))
@@ -66,6 +68,18 @@ def train(rank: int, batch_norm: bool, attach: bool, per_task: int) -> tuple[Any
     return digest(reminder.memory), model.module.state_dict(), penalty
 
 
+def train_sharded(rank: int, attach: bool) -> tuple[Any, dict[str, Tensor], float]:
+    """The same by FSDP2: each process has a shard of every parameter."""
+    model, reminder = network(False), new_reminder()
+    mesh = init_device_mesh("cpu", (WORLD,))
+    for module in (model[0], model[2], model):
+        fully_shard(module, mesh=mesh)
+    reminder.remember(model, *data(0), per_task=120)
+    penalty = reminder.penalty(model).item()
+    steps(model, reminder, attach, rank, WORLD)
+    return digest(reminder.memory), {name: p.full_tensor() for name, p in model.state_dict().items()}, penalty
+
+
 SETTINGS = [(attach, per_task) for attach in (False, True) for per_task in (9, 120)]
 """a memory that is used whole, in slices of 5 and 4, and one that items are drawn from"""
 
@@ -76,6 +90,7 @@ def work(rank: int, folder: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=WORLD)
     try:
         done: dict[Any, Any] = {setting: train(rank, False, *setting) for setting in SETTINGS}
+        done |= {("sharded", attach): train_sharded(rank, attach) for attach in (False, True)}
         done["batch norm"] = train(rank, True, False, 120)
         done["gather"], done["stream"] = gather(rank), stream(rank)
         torch.save(done, folder / f"{rank}.pt")
@@ -105,6 +120,16 @@ def test_weights_of_one_process(both: Callable[[Any], list[Any]], attach: bool, 
     for name, theirs in model.state_dict().items():
         torch.testing.assert_close(ours[name], theirs, rtol=0.0, atol=TOLERANCE)
         assert torch.equal(ours[name], also_ours[name])
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_parameters_in_shards(both: Callable[[Any], list[Any]], attach: bool) -> None:
+    (memory, ours, penalty), (other_memory, *_) = both(("sharded", attach))
+    (whole_memory, theirs, _), _ = both((attach, 120))
+    assert memory == other_memory == whole_memory
+    assert penalty == 0.0
+    for name, expected in theirs.items():
+        torch.testing.assert_close(ours[name], expected, rtol=0.0, atol=TOLERANCE)
 
 
 def test_batch_norm(both: Callable[[Any], list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,4 +211,4 @@ def test_alone() -> None:
     assert distributed.ranks() == (0, 1)
     tensors = [torch.rand(3), torch.rand(2)]
     assert distributed.average(tensors) == tensors
-    assert (distributed.everyones(5), distributed.at_first(5), distributed.from_first(5)) == ([5], [5], 5)
+    assert (distributed.everyones(5), distributed.from_first(5)) == ([5], 5)

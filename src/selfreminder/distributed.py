@@ -48,16 +48,6 @@ def everyones(value: T) -> list[T]:
     return values
 
 
-def at_first(value: T) -> list[T]:
-    """What each process has, for the first one; the others get nothing."""
-    rank, world = ranks()
-    if world == 1:
-        return [value]
-    values: list[Any] | None = [None] * world if rank == 0 else None
-    dist.gather_object(value, values, dst=0)
-    return values or []
-
-
 def from_first(value: T) -> T:
     """What the first process has."""
     _, world = ranks()

@@ -195,6 +195,9 @@ class Reminder:
             # With a fused optimiser the GradScaler leaves the gradients scaled until the step itself.
             scale = getattr(optimizer, "grad_scale", None)
             scaled = penalty if scale is None else penalty * scale
+            if any(hasattr(p, "full_tensor") for p in parameters):  # in shards: they are put together in a backward
+                scaled.backward()
+                return penalty.detach()
             found = torch.autograd.grad(scaled, parameters, allow_unused=True)
         reached = [(p, gradient) for p, gradient in zip(parameters, found) if gradient is not None]
         means = distributed.average([gradient for _, gradient in reached])
@@ -272,8 +275,7 @@ class Reminder:
         samples = read(data, labels, keep=choice.enough(recording, self.memory), predict=recording.classes)
         if sources is not None:
             samples = replace(samples, sources=sources.cpu()[samples.sources])
-        parts = gathered(samples)
-        self.memory = agreed(lambda: remembered(self.memory, joined(parts), recording, choice))
+        self.memory = agreed(remembered(self.memory, joined(gathered(samples)), recording, choice))
 
     @torch.inference_mode(False)
     @torch.no_grad()
