@@ -23,6 +23,7 @@ from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory
 from selfreminder.memory_file import item_hashes, open_memory, save_memory
 from selfreminder.memory_items import COLUMNS, items, matching
+from selfreminder.recorder import model_fingerprint, transform_fingerprint
 from selfreminder.report import export as export_module
 from selfreminder.report.export import export
 from selfreminder.report.gallery import gallery, gallery_page
@@ -299,12 +300,29 @@ def test_a_time_beyond_all_calendars() -> None:
     assert items(milliseconds)[0]["time"] == "1767225600000 s after 1970"
 
 
+def test_show_who_recorded_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, reminder = torch.nn.Linear(4, 3), Reminder(transform=torch.sigmoid)
+    reminder.remember(model, torch.rand(20, 4), per_task=5)
+    reminder.observe(model, torch.rand(20, 4), per_task=5)
+    reminder.save(tmp_path / "m")
+    assert main(["memory", "show", str(tmp_path / "m"), "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["results"][0]["tasks"]
+    assert first["model"] == second["model"] == model_fingerprint(model)
+    assert first["transform"] == transform_fingerprint(torch.sigmoid)
+    assert (first["seen"], second["seen"]) == (None, 20)
+
+
 def test_show(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["memory", "show", "m", "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)["results"]
     assert about["inputs"] == {"x": {"shape": [784], "kept_as": "uint8", "codec": "uint8"}}
     assert (about["logits"], about["logit_codec"]) == (6, "float32")
-    assert about["tasks"] == [{"task": 0, "items": 12, "classes": 4}, {"task": 1, "items": 8, "classes": 0}]
+    unknown = {"model": None, "transform": None, "seen": None}
+    assert about["tasks"] == [
+        {"task": 0, "items": 12, "classes": 4, **unknown},
+        {"task": 1, "items": 8, "classes": 0, **unknown},
+    ]
     assert main(["memory", "show", "m", "--html", "page.html"]) == 0
     assert "page.html: all items" in capsys.readouterr().out
     assert (tmp_path / "page.html").read_text(encoding="utf-8").count("<img") == 20

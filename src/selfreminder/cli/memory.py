@@ -60,7 +60,9 @@ def show_items(file: Path, *, which: Which = _ALL, json: bool = False) -> None:
 
 
 def show(file: Path, *, html: Path | None = None, most: Whole = MOST, json: bool = False) -> None:
-    """Summarise a memory file: how many items of which task and class, in how many bytes.
+    """Summarise a memory file: how many items of which task and class, in how many bytes, and who recorded them.
+
+    Model and transform are fingerprints; seen is how many items went by where a stream was observed.
 
     Parameters
     ----------
@@ -94,9 +96,10 @@ def show(file: Path, *, html: Path | None = None, most: Whole = MOST, json: bool
             ("sha256", about["sha256"]),
         ],
     )
+    columns = ["task", "items", "classes", "model", "transform", "seen"]
     print_table(
-        ["task", "items", "classes"],
-        [[str(row[key]) for key in ("task", "items", "classes")] for row in about["tasks"]],
+        columns,
+        [["-" if row[key] is None else str(row[key]) for key in columns] for row in about["tasks"]],
     )
     if html is not None:
         left = len(memory) - most
@@ -215,16 +218,22 @@ def _summary(file: Path, memory: Memory) -> dict[str, Any]:
             name: {"shape": list(x.shape), "kept_as": str(x.dtype).removeprefix("torch."), "codec": x.codec}
             for name, x in memory.inputs.items()
         },
-        "tasks": [
-            {"task": task, "items": count, "classes": _classes(memory.labels[memory.tasks == task])}
-            for task, count in memory.counts.items()
-        ],
+        "tasks": [_task(memory, task) for task in memory.counts],
         "sha256": selfreminder.memory_hash(file),
     }
 
 
-def _classes(labels: Tensor) -> int:
-    return len(labels[labels >= 0].unique())
+def _task(memory: Memory, task: int) -> dict[str, Any]:
+    labels = memory.labels[memory.tasks == task]
+    recorder, stream = memory.recorders.get(task), memory.streams.get(task)
+    return {
+        "task": task,
+        "items": len(labels),
+        "classes": len(labels[labels >= 0].unique()),
+        "model": recorder.model if recorder else None,
+        "transform": recorder.transform or None if recorder else None,
+        "seen": stream.seen if stream else None,
+    }
 
 
 def _write_page(html: Path, memory: Memory, file: Path, most: int) -> None:
