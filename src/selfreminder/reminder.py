@@ -11,9 +11,7 @@ The first term is your loss. `Reminder.penalty` is the second. `Reminder.remembe
 from __future__ import annotations
 
 import os
-import warnings
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -29,31 +27,28 @@ from selfreminder import distributed
 from selfreminder.calling import (
     Head,
     LogitsOf,
-    as_given,
-    cast,
     check_logits,
     device_of,
-    dtype_of,
     logits_at,
     named,
     unwrapped,
 )
 from selfreminder.calling import logits_of as plain_logits_of
 from selfreminder.errors import SelfReminderError, unknown
+from selfreminder.feeding import Feeding
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.modes import depends_on_mode, eval_mode
 from selfreminder.penalties import ITEM_LOSSES, ItemLoss, automatic
 from selfreminder.recall import Report, compare
-from selfreminder.recorder import model_fingerprint, staleness, transform_fingerprint
+from selfreminder.recorder import model_fingerprint, transform_fingerprint
 from selfreminder.remembering import Choice, Recording, agreed, gathered, joined, observed, remembered
 from selfreminder.samples import read
-from selfreminder.seeds import seed_for
 from selfreminder.selection.base import Selection
 from selfreminder.sizes import Size
 
 
-class Reminder:
+class Reminder(Feeding):
     """A memory and a penalty.
 
     >>> from torch import nn
@@ -119,6 +114,7 @@ class Reminder:
             raise SelfReminderError(f'strength is {strength!r}: it is a number from 0 on, or "auto"')
         if head is not None and logits_of is not None:
             raise SelfReminderError("head= and logits_of= both say where the logits are: pass one of them")
+        super().__init__()
         self.memory = Memory() if memory is None else memory
         self.strength: float | Literal["auto"] = strength
         self.loss = ITEM_LOSSES[loss] if isinstance(loss, str) else loss
@@ -132,8 +128,6 @@ class Reminder:
         self.grow = grow
         self.stale = stale
         self.seed = seed
-        self._generators: dict[torch.device, torch.Generator] = {}
-        self._checked: tuple[Memory, weakref.ref[nn.Module] | None] = Memory(), None
         if strength == "auto":
             automatic(self.loss, self.memory)  # a loss of one's own has no automatic strength
 
@@ -303,19 +297,6 @@ class Reminder:
     # What is remembered -------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def record(self, model: nn.Module, inputs: Any, task: int) -> Tensor:
-        """The model's logits (n, K) on inputs as they are read back from a memory, in eval mode."""
-        given, device, parts = named(inputs), device_of(model), []
-        n = len(next(iter(given.values())))
-        with eval_mode(model):
-            for start in range(0, n, self.batch_size):
-                part = {name: x[start : start + self.batch_size].to(device) for name, x in given.items()}
-                logits = self._logits(model, part, task)
-                check_logits(logits)
-                parts.append(logits.float())
-        return torch.cat(parts)
-
-    @torch.no_grad()
     def report(self, model: nn.Module, new: tuple[Any, Tensor] | None = None) -> Report:
         """How well the model still does what it did, task by task, and whether λ is too weak or too strong.
 
@@ -353,19 +334,6 @@ class Reminder:
         """A reminder with the memory of a file; `settings` are those of `Reminder`."""
         return cls(open_memory(path), **settings)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The memory and the state of the draws, for a checkpoint; `torch.load(weights_only=True)` reads it."""
-        draws = {str(device): generator.get_state() for device, generator in self._generators.items()}
-        return {"columns": self.memory.columns, "facts": self.memory.facts, "draws": draws}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self.memory = Memory.from_columns(state["columns"], state["facts"])
-        self._set_draws(state["draws"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_checked": (Memory(), None)}  # no reference to the model
-
     # ---------------------------------------------------------------------------------------------------
 
     @property
@@ -384,68 +352,10 @@ class Reminder:
             time=time,
         )
 
-    def _set_draws(self, draws: dict[str, Tensor]) -> None:
-        self._generators = {torch.device(device): torch.Generator(device) for device in draws}
-        for device, generator in self._generators.items():
-            generator.set_state(draws[str(device)].cpu())
-
-    def _draw(self, device: torch.device, generator: torch.Generator | None) -> MemoryBatch:
-        if self.memory.device != device:
-            self.memory = self.memory.to(device)
-        if generator is None:
-            if device not in self._generators:
-                self._generators[device] = torch.Generator(device).manual_seed(seed_for(self.seed, "draws"))
-            generator = self._generators[device]
-        return self.memory.draw(self.batch_size, generator, part=distributed.ranks())
-
-    def _logits(self, model: nn.Module, inputs: dict[str, Tensor], task: Tensor | int) -> Tensor:
-        given = self._transformed(inputs)
-        dtype = dtype_of(model)
-        return self.logits_of(model, given if dtype is None else cast(given, dtype), task)
-
-    def _transformed(self, inputs: dict[str, Tensor]) -> Any:
-        if self.transform is None:
-            return as_given(inputs)
-        # It may work in place, and the memory must stay as it is.
-        return self.transform(as_given({name: x.clone() for name, x in inputs.items()}))
-
     def _weigh(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
         check_logits(logits)
         strength = self.current_strength / (len(self.memory.counts) if self.over_tasks == "mean" else 1)
         return strength * torch.dot(kept.weight, self.loss(self._fit(logits, kept.logits.shape[1]).float(), kept))
-
-    def _fit(self, logits: Tensor, width: int) -> Tensor:
-        """Logits that are as many as the memory has."""
-        if logits.shape[1] > width and (self.grow or isinstance(self.head, Mapping)):
-            return logits[:, :width]
-        if logits.shape[1] != width:
-            raise SelfReminderError(
-                f"the memory holds {width} logits an item, the model gives {logits.shape[1]}: use the model that the "
-                "memory was made with, pass grow=True if classes were added behind those, or head=… or logits_of=… "
-                "to choose the outputs that match"
-            )
-        return logits
-
-    def _check(self, model: nn.Module) -> None:
-        """That the model and the transform are those that recorded the logits: once for each model and memory."""
-        memory, checked = self._checked
-        if (
-            checked is not None
-            and checked() is model
-            and (memory is self.memory or memory.recorders == self.memory.recorders)
-        ):
-            return
-        if isinstance(self.head, Mapping) and (missing := self.memory.counts.keys() - self.head.keys()):
-            raise SelfReminderError(f"head= names no head of task {min(missing)}, which the memory has")
-        stale = staleness(self.memory.recorders, model, self.transform, grown=self.grow)
-        if stale and self.stale == "error":
-            raise SelfReminderError(
-                f"{stale}. If classes were added behind the old ones, pass grow=True; "
-                'if it is meant otherwise, stale="warn"'
-            )
-        if stale:
-            warnings.warn(stale, stacklevel=4)
-        self._checked = self.memory, weakref.ref(model)
 
 
 def _on(inputs: Any, device: torch.device) -> dict[str, Tensor]:

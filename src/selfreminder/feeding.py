@@ -1,0 +1,118 @@
+"""How a reminder feeds a model with what it keeps: from items to the logits that count, whatever the model is."""
+
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from selfreminder import distributed
+from selfreminder.calling import Head, LogitsOf, as_given, cast, check_logits, device_of, dtype_of, named
+from selfreminder.errors import SelfReminderError
+from selfreminder.memory import Memory, MemoryBatch
+from selfreminder.modes import eval_mode
+from selfreminder.recorder import staleness
+from selfreminder.seeds import seed_for
+
+
+class Feeding:
+    """What a `Reminder` is made of beside its penalty; its settings are described there."""
+
+    memory: Memory
+    batch_size: int
+    transform: Callable[[Any], Any] | None
+    head: Head | None
+    logits_of: LogitsOf
+    grow: bool
+    stale: Literal["error", "warn"]
+    seed: int
+
+    def __init__(self) -> None:
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._checked: tuple[Memory, weakref.ref[nn.Module] | None] = Memory(), None
+
+    @torch.no_grad()
+    def record(self, model: nn.Module, inputs: Any, task: int) -> Tensor:
+        """The model's logits (n, K) on inputs as they are read back from a memory, in eval mode."""
+        given, device, parts = named(inputs), device_of(model), []
+        n = len(next(iter(given.values())))
+        with eval_mode(model):
+            for start in range(0, n, self.batch_size):
+                part = {name: x[start : start + self.batch_size].to(device) for name, x in given.items()}
+                logits = self._logits(model, part, task)
+                check_logits(logits)
+                parts.append(logits.float())
+        return torch.cat(parts)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory and the state of the draws, for a checkpoint; `torch.load(weights_only=True)` reads it."""
+        draws = {str(device): generator.get_state() for device, generator in self._generators.items()}
+        return {"columns": self.memory.columns, "facts": self.memory.facts, "draws": draws}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.memory = Memory.from_columns(state["columns"], state["facts"])
+        self._set_draws(state["draws"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_checked": (Memory(), None)}  # no reference to the model
+
+    def _draw(self, device: torch.device, generator: torch.Generator | None) -> MemoryBatch:
+        if self.memory.device != device:
+            self.memory = self.memory.to(device)
+        if generator is None:
+            if device not in self._generators:
+                self._generators[device] = torch.Generator(device).manual_seed(seed_for(self.seed, "draws"))
+            generator = self._generators[device]
+        return self.memory.draw(self.batch_size, generator, part=distributed.ranks())
+
+    def _logits(self, model: nn.Module, inputs: dict[str, Tensor], task: Tensor | int) -> Tensor:
+        given = self._transformed(inputs)
+        dtype = dtype_of(model)
+        return self.logits_of(model, given if dtype is None else cast(given, dtype), task)
+
+    def _transformed(self, inputs: dict[str, Tensor]) -> Any:
+        if self.transform is None:
+            return as_given(inputs)
+        # It may work in place, and the memory must stay as it is.
+        return self.transform(as_given({name: x.clone() for name, x in inputs.items()}))
+
+    def _fit(self, logits: Tensor, width: int) -> Tensor:
+        """Logits that are as many as the memory has."""
+        if logits.shape[1] > width and (self.grow or isinstance(self.head, Mapping)):
+            return logits[:, :width]
+        if logits.shape[1] != width:
+            raise SelfReminderError(
+                f"the memory holds {width} logits an item, the model gives {logits.shape[1]}: use the model that the "
+                "memory was made with, pass grow=True if classes were added behind those, or head=… or logits_of=… "
+                "to choose the outputs that match"
+            )
+        return logits
+
+    def _check(self, model: nn.Module) -> None:
+        """That the model and the transform are those that recorded the logits: once for each model and memory."""
+        memory, checked = self._checked
+        known = checked is not None and checked() is model
+        if known and memory is self.memory:
+            return
+        if known and memory.recorders == self.memory.recorders:
+            self._checked = self.memory, checked
+            return
+        if isinstance(self.head, Mapping) and (missing := self.memory.counts.keys() - self.head.keys()):
+            raise SelfReminderError(f"head= names no head of task {min(missing)}, which the memory has")
+        stale = staleness(self.memory.recorders, model, self.transform, grown=self.grow)
+        if stale and self.stale == "error":
+            raise SelfReminderError(
+                f"{stale}. If classes were added behind the old ones, pass grow=True; "
+                'if it is meant otherwise, stale="warn"'
+            )
+        if stale:
+            warnings.warn(stale, stacklevel=5)
+        self._checked = self.memory, weakref.ref(model)
+
+    def _set_draws(self, draws: dict[str, Tensor]) -> None:
+        self._generators = {torch.device(device): torch.Generator(device) for device in draws}
+        for device, generator in self._generators.items():
+            generator.set_state(draws[str(device)].cpu())
