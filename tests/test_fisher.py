@@ -1,7 +1,6 @@
 """The exact Fisher against a loop of autograd over samples, and EWC against its formula."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from exact_layers import PAPERS, SEVERAL_POSITIONS, Network, convolutions, initialised, linear_layers, seeded
 from selfreminder import fisher, methods, per_sample
 from selfreminder.errors import SelfReminderError
 from selfreminder.fisher import diagonal_fisher
@@ -43,23 +43,8 @@ def assert_close(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
         torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-5 * value.max().item(), msg=name)
 
 
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def initialised(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Random weights and random running statistics, so that none is 0 or 1; in eval mode."""
-    generator = seeded(seed)
-    for tensor in model.state_dict().values():
-        if tensor.is_floating_point():
-            tensor.copy_(0.7 * torch.randn(tensor.shape, generator=generator))
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and module.running_var is not None:
-            module.running_var.abs_().add_(0.1)
-    return model.eval()
-
-
 def check(model: nn.Module, shape: Sequence[int], classes: int, n: int = 9, batch_size: int = 4) -> None:
+    model.eval()
     x = torch.rand(n, *shape, generator=seeded(1))
     labels = torch.randint(0, classes, (n,), generator=seeded(2))
     assert_close(diagonal_fisher(model, x, labels, batch_size=batch_size), by_hand(model, x, labels))
@@ -68,55 +53,24 @@ def check(model: nn.Module, shape: Sequence[int], classes: int, n: int = 9, batc
 # The Fisher ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "width", "shape"),
-    [
-        ("mnist-mlp", 1 / 64, (784,)),
-        ("cifar10-vgg", 1 / 64, (3, 32, 32)),
-        ("cifar100-alexnet", 1 / 16, (3, 32, 32)),
-    ],
-)
+@pytest.mark.parametrize(("name", "width", "shape"), PAPERS)
 def test_the_papers_networks(name: str, width: float, shape: tuple[int, ...]) -> None:
-    model = build_model(name, width=width, seed=0).eval()
-    check(model, shape, 10)
+    check(build_model(name, width=width, seed=0), shape, 10)
 
 
+@pytest.mark.parametrize("networks", [convolutions(), linear_layers()])
 @settings(max_examples=30)
-@given(
-    kernel=st.sampled_from([1, 2, 3, 4, 5, (2, 3)]),
-    stride=st.sampled_from([1, 2, (1, 3)]),
-    padding=st.integers(0, 2),
-    dilation=st.integers(1, 2),
-    groups=st.sampled_from([1, 1, 2]),
-    mode=st.sampled_from(["zeros", "zeros", "reflect", "circular"]),
-    bias=st.booleans(),
-    batch_size=st.integers(1, 8),
-)
-def test_convolutions(kernel, stride, padding, dilation, groups, mode, bias, batch_size) -> None:
-    layer = nn.Conv2d(4, 6, kernel, stride, padding, dilation, groups, bias, padding_mode=mode)
-    model = nn.Sequential(layer, nn.Tanh(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 3))
-    check(initialised(model), (4, 10, 9), 3, n=6, batch_size=batch_size)
-
-
-@settings(max_examples=30)
-@given(
-    sizes=st.lists(st.integers(1, 6), min_size=2, max_size=4),
-    bias=st.booleans(),
-    n=st.integers(1, 9),
-    batch_size=st.integers(1, 10),
-    seed=st.integers(0, 99),
-)
-def test_linear_layers(sizes: list[int], bias: bool, n: int, batch_size: int, seed: int) -> None:
-    layers = [m for a, b in pairwise(sizes) for m in (nn.Linear(a, b, bias), nn.Tanh())]
-    check(initialised(nn.Sequential(*layers[:-1]), seed), sizes[:1], sizes[-1], n, batch_size)
+@given(data=st.data(), n=st.integers(1, 9), batch_size=st.integers(1, 10))
+def test_layers_of_all_sizes(
+    networks: st.SearchStrategy[Network], data: st.DataObject, n: int, batch_size: int
+) -> None:
+    check(*data.draw(networks), n, batch_size)
 
 
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
-        (nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)), (5,)),
-        (nn.Sequential(nn.BatchNorm2d(2), nn.Conv2d(2, 1, 3, padding="same"), nn.Tanh(), nn.Flatten()), (2, 1, 3)),
-        (nn.Sequential(nn.BatchNorm1d(2), nn.Linear(5, 3), nn.Tanh(), nn.Flatten(), nn.Linear(6, 3)), (2, 5)),
+        *SEVERAL_POSITIONS,
         (nn.Sequential(nn.BatchNorm1d(5, affine=False), nn.Linear(5, 3)), (5,)),
         (nn.Linear(5, 3), (5,)),
     ],
@@ -140,7 +94,7 @@ def test_chunks_and_batches_make_no_difference(monkeypatch: pytest.MonkeyPatch) 
 
 def test_labels_are_drawn_from_the_prediction() -> None:
     """On many copies of one sample the Fisher comes near its expectation over the model's own labels."""
-    model, n = initialised(nn.Linear(3, 4)), 40_000
+    model, n = initialised(nn.Linear(3, 4)).eval(), 40_000
     x = torch.rand(1, 3, generator=seeded())
     p = model(x).softmax(1)[0].detach()
     expected = sum(p[k] * (p - F.one_hot(torch.tensor(k), 4)).square() for k in range(4))

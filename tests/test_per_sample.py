@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from exact_layers import PAPERS, SEVERAL_POSITIONS, Network, convolutions, initialised, linear_layers, seeded
 from selfreminder import per_sample
 from selfreminder.errors import SelfReminderError
 from selfreminder.models import build_model
@@ -21,10 +22,6 @@ from selfreminder.stream import Stream
 
 def call(model: nn.Module, x: Inputs) -> Tensor:
     return model(x)
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def by_hand(model: nn.Module, inputs: Inputs, labels: Tensor, logits_of: LogitsOf = call) -> Tensor:
@@ -39,18 +36,6 @@ def by_hand(model: nn.Module, inputs: Inputs, labels: Tensor, logits_of: LogitsO
     return torch.stack(norms)
 
 
-def initialised(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Random weights and random running statistics, so that none is 0 or 1."""
-    generator = seeded(seed)
-    for tensor in model.state_dict().values():
-        if tensor.is_floating_point():
-            tensor.copy_(0.5 * torch.randn(tensor.shape, generator=generator))
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and module.running_var is not None:
-            module.running_var.abs_().add_(0.1)
-    return model
-
-
 def check(model: nn.Module, shape: Sequence[int], classes: int, n: int = 9, batch_size: int = 4) -> None:
     x = torch.rand(n, *shape, generator=seeded(1))
     labels = torch.randint(0, classes, (n,), generator=seeded(2))
@@ -59,54 +44,24 @@ def check(model: nn.Module, shape: Sequence[int], classes: int, n: int = 9, batc
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "width", "shape"),
-    [
-        ("mnist-mlp", 1 / 64, (784,)),
-        ("cifar10-vgg", 1 / 64, (3, 32, 32)),
-        ("cifar100-alexnet", 1 / 16, (3, 32, 32)),
-    ],
-)
+@pytest.mark.parametrize(("name", "width", "shape"), PAPERS)
 def test_the_papers_networks(name: str, width: float, shape: tuple[int, ...]) -> None:
     check(build_model(name, width=width, seed=0), shape, 10)
 
 
+@pytest.mark.parametrize("networks", [convolutions(), linear_layers()])
 @settings(max_examples=30)
-@given(
-    kernel=st.sampled_from([1, 2, 3, (2, 3)]),
-    stride=st.sampled_from([1, 2, (1, 3)]),
-    padding=st.integers(0, 2),
-    dilation=st.integers(1, 2),
-    groups=st.sampled_from([1, 2]),
-    mode=st.sampled_from(["zeros", "zeros", "reflect"]),
-    bias=st.booleans(),
-    batch_size=st.integers(1, 8),
-)
-def test_convolutions(kernel, stride, padding, dilation, groups, mode, bias, batch_size) -> None:
-    layer = nn.Conv2d(4, 6, kernel, stride, padding, dilation, groups, bias, padding_mode=mode)
-    model = nn.Sequential(layer, nn.Tanh(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 3))
-    check(initialised(model), (4, 10, 9), 3, n=6, batch_size=batch_size)
-
-
-@settings(max_examples=30)
-@given(
-    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=3),
-    bias=st.booleans(),
-    n=st.integers(1, 9),
-    batch_size=st.integers(1, 10),
-    seed=st.integers(0, 99),
-)
-def test_linear_layers(sizes: list[int], bias: bool, n: int, batch_size: int, seed: int) -> None:
-    layers = [m for a, b in zip([5, *sizes], sizes) for m in (nn.Linear(a, b, bias), nn.Tanh())]
-    check(initialised(nn.Sequential(*layers, nn.Linear(sizes[-1], 3, bias)), seed), (5,), 3, n, batch_size)
+@given(data=st.data(), n=st.integers(1, 9), batch_size=st.integers(1, 10))
+def test_layers_of_all_sizes(
+    networks: st.SearchStrategy[Network], data: st.DataObject, n: int, batch_size: int
+) -> None:
+    check(*data.draw(networks), n, batch_size)
 
 
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
-        (nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)), (5,)),
-        (nn.Sequential(nn.BatchNorm2d(2), nn.Conv2d(2, 1, 3, padding="same"), nn.Tanh(), nn.Flatten()), (2, 1, 3)),
-        (nn.Sequential(nn.BatchNorm1d(2), nn.Linear(5, 3), nn.Tanh(), nn.Flatten(), nn.Linear(6, 3)), (2, 5)),
+        *SEVERAL_POSITIONS,
         (nn.Sequential(nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(8, 3)), (5,)),
     ],
 )

@@ -21,15 +21,15 @@ An item is deflated by itself, so that any of them can be read without the other
 """
 
 import math
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from selfreminder.codec_deflate import deflate, inflate
+from selfreminder.codec_numbers import DECODE, ENCODE, KEPT_AS, largest_change
 from selfreminder.errors import SelfReminderError, unknown
 
 _PLAIN = ("raw", "float32", "float16", "uint8", "affine8")
@@ -118,8 +118,8 @@ class Encoded:
         if good and self.sizes is not None:
             bytewise = self.values.ndim == 1 and self.values.dtype == torch.uint8
             good = bytewise and bool((self.sizes > 0).all()) and int(self.sizes.sum()) == len(self.values)
-        if good and plain in _KEPT_AS:
-            good = self.dtype == _KEPT_AS[plain]
+        if good and plain in KEPT_AS:
+            good = self.dtype == KEPT_AS[plain]
         if not good:
             raise SelfReminderError(f"what codec '{self.codec}' kept is not whole")
 
@@ -167,13 +167,13 @@ class Encoded:
         if scale is not None:
             scale = scale if index is None else scale.index_select(0, index.to(scale.device))
             scale = scale.reshape(*scale.shape, *[1] * (values.ndim - 1)).to(values.device)
-        return _DECODE[plain](values, scale)
+        return DECODE[plain](values, scale)
 
     def _inflate(self, index: Tensor | None) -> Tensor:
         rows = range(len(self)) if index is None else index.tolist()
         values, ends = self.values.numpy().data, self._ends
         size = math.prod(self.shape) * self.dtype.itemsize
-        inflated = bytearray(b"".join([_inflate(values[ends[row] : ends[row + 1]], size) for row in rows]))
+        inflated = bytearray(b"".join([inflate(values[ends[row] : ends[row + 1]], size) for row in rows]))
         read = torch.frombuffer(inflated, dtype=self.dtype) if inflated else torch.zeros(0, dtype=self.dtype)
         read = read.reshape(len(rows), *self.shape)
         return read if index is None else read.to(index.device)
@@ -185,67 +185,6 @@ class Encoded:
             known = [0, *self.sizes.cumsum(0).tolist()]
             self.__dict__["_known_ends"] = known  # a value: it never changes
         return known
-
-
-# Each codec -----------------------------------------------------------------------------------------------
-
-
-def _to_uint8(x: Tensor) -> tuple[Tensor, None]:
-    if x.numel() and not (x.min() >= 0 and x.max() <= 1):
-        low, high = x.min().item(), x.max().item()
-        raise SelfReminderError(
-            f"codec 'uint8' keeps values from 0 to 1, these run from {low:g} to {high:g}: "
-            "use codec 'auto', or 'affine8' for a quarter of the bytes"
-        )
-    return (x * 255).round().to(torch.uint8), None
-
-
-def _to_float16(x: Tensor) -> tuple[Tensor, None]:
-    if x.numel() and x.abs().max() > torch.finfo(torch.float16).max:
-        raise SelfReminderError(
-            f"float16 keeps magnitudes up to 65504, here is one of {x.abs().max().item():g}: use float32"
-        )
-    return x.to(torch.float16), None
-
-
-def _to_affine8(x: Tensor) -> tuple[Tensor, Tensor]:
-    flat = _flat(x.to(torch.float32))
-    low, high = flat.aminmax(dim=1, keepdim=True) if flat.numel() else (flat.new_zeros(len(x), 1),) * 2
-    step = (high - low) / 255
-    codes = ((flat - low) / step.where(step > 0, 1)).round_().clamp_(0, 255)
-    return codes.to(torch.uint8).reshape(x.shape), torch.cat([low, step], 1)
-
-
-def _to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
-    flat = _flat(x.to(torch.float32))
-    largest = flat.abs().amax(dim=1, keepdim=True) if flat.numel() else flat.new_zeros(len(x), 1)
-    step = largest / 127
-    return (flat / step.where(step > 0, 1)).round_().clamp_(-127, 127).to(torch.int8).reshape(x.shape), step
-
-
-_KEPT_AS = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "uint8": torch.uint8,
-    "affine8": torch.uint8,
-    "int8": torch.int8,
-}
-_ENCODE: dict[str, Callable[[Tensor], tuple[Tensor, Tensor | None]]] = {
-    "raw": lambda x: (x, None),
-    "float32": lambda x: (x.to(torch.float32), None),
-    "float16": _to_float16,
-    "uint8": _to_uint8,
-    "affine8": _to_affine8,
-    "int8": _to_int8,
-}
-_DECODE: dict[str, Callable[[Tensor, Any], Tensor]] = {
-    "raw": lambda kept, _: kept,
-    "float32": lambda kept, _: kept,
-    "float16": lambda kept, _: kept.to(torch.float32),
-    "uint8": lambda kept, _: kept.to(torch.float32).div_(255),
-    "affine8": lambda kept, scale: torch.addcmul(scale[:, 0], kept.to(torch.float32), scale[:, 1]),
-    "int8": lambda kept, scale: kept.to(torch.float32).mul_(scale[:, 0]),
-}
 
 
 def resolve(name: str, x: Tensor) -> str:
@@ -267,43 +206,12 @@ def resolve(name: str, x: Tensor) -> str:
 def encode(name: str, x: Tensor) -> Encoded:
     """Items (n, …) as codec `name` (not `auto`: see `resolve`) keeps them."""
     plain = name.removesuffix(_ZLIB)
-    values, scale = _ENCODE[plain](x)
+    values, scale = ENCODE[plain](x)
     if name == plain:
         return Encoded(name, values, scale)
-    deflated = [_deflate(row) for row in _rows(values)]
-    joined = b"".join(deflated)
-    return Encoded(
-        name,
-        torch.frombuffer(bytearray(joined), dtype=torch.uint8) if joined else torch.zeros(0, dtype=torch.uint8),
-        scale if scale is None else scale.cpu(),
-        torch.tensor([len(each) for each in deflated], dtype=torch.int32),
-        (str(values.dtype).removeprefix("torch."), tuple(values.shape[1:])),
-    )
-
-
-def _flat(x: Tensor) -> Tensor:
-    return x.reshape(len(x), math.prod(x.shape[1:]))
-
-
-def _rows(values: Tensor) -> np.ndarray:
-    flat = _flat(values.detach().cpu().contiguous())
-    return flat.view(torch.uint8).numpy() if flat.numel() else np.zeros((len(values), 0), np.uint8)
-
-
-def _deflate(row: np.ndarray) -> bytes:
-    compressor = zlib.compressobj(9, zlib.DEFLATED, -15)  # bare: a header and a checksum an item would be waste
-    return compressor.compress(row.data) + compressor.flush()
-
-
-def _inflate(deflated: memoryview, size: int) -> bytes:
-    inflater = zlib.decompressobj(-15)
-    try:
-        inflated = inflater.decompress(deflated, size + 1)  # never more, whatever a file says
-    except zlib.error as error:
-        raise SelfReminderError(f"a deflated item is damaged: {error}") from None
-    if len(inflated) != size or not inflater.eof:
-        raise SelfReminderError(f"a deflated item is damaged: it does not have {size} bytes")
-    return inflated
+    joined, sizes = deflate(values)
+    item = (str(values.dtype).removeprefix("torch."), tuple(values.shape[1:]))
+    return Encoded(name, joined, scale if scale is None else scale.cpu(), sizes, item)
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -320,20 +228,7 @@ def tolerance(name: str, x: Tensor) -> Tensor:
     tensor([0.0020, 0.0020])
     """
     plain = resolve(name, x).removesuffix(_ZLIB) if name != "int8" else name
-    if plain in ("raw", "float32"):
-        single = x.to(torch.float32).to(x.dtype) if plain == "float32" else x
-        return (single.to(torch.float64) - x.to(torch.float64)).abs()
-    magnitude = x.abs().to(torch.float32)
-    if plain == "float16":
-        return magnitude * 2**-11 + 2**-25  # half of the last place, also of numbers too small to be normal
-    if plain == "uint8":
-        return torch.full_like(x, 1 / 510 + 1e-7)
-    flat = _flat(x.to(torch.float32))
-    largest = flat.abs().amax(1)
-    step = (flat.amax(1) - flat.amin(1)) / 255 if plain == "affine8" else largest / 127
-    # Half a step, and what float32 itself rounds on the way.
-    bound = step / 2 + 4 * torch.finfo(torch.float32).eps * (largest + 255 * step)
-    return bound.reshape(len(x), *[1] * (x.ndim - 1))
+    return largest_change(plain, x)
 
 
 def error(name: str, x: Tensor) -> float:

@@ -3,7 +3,7 @@
 import dataclasses
 import json as json_format
 
-from selfreminder.cli.compare import Whole
+from selfreminder.cli.options import Whole
 from selfreminder.cli.tables import print_rows, print_table
 from selfreminder.errors import unknown
 from selfreminder.experiment.benchmarks import BENCHMARKS

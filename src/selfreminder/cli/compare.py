@@ -1,17 +1,17 @@
 """`selfreminder compare`: run methods on a benchmark, then a table and the paper's two panels."""
 
 import json as json_format
-import re
-from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 
 from selfreminder.atomic import write_text
 from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
+from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison_of, whole_number
 from selfreminder.cli.tables import print_table
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.comparison import Comparison
@@ -19,18 +19,7 @@ from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done
 from selfreminder.experiment.records import read
 from selfreminder.report.curves import MethodResult, results
-from selfreminder.sizes import Size, show_bytes
-
-
-def whole_number(_: object, tokens: Sequence[Token]) -> int:
-    """A number of the command line, which would else be rounded."""
-    text = tokens[0].value
-    if not re.fullmatch(r"[+-]?\d+", text):
-        raise ValueError(f"'{text}' is no whole number")
-    return int(text)
-
-
-Whole = Annotated[int, Parameter(converter=whole_number)]
+from selfreminder.sizes import show_bytes
 
 
 def compare(
@@ -39,15 +28,11 @@ def compare(
     methods: Annotated[str | None, Parameter(name=["--methods", "-m"])] = None,
     scale: str = "demo",
     seeds: Whole | None = None,
-    per_class: Whole | None = None,
-    per_task: Whole | None = None,
-    budget: str | None = None,
+    kept: Kept | None = None,
     select: str = "random",
     codec: str = "auto",
     logit_codec: str = "float32",
-    tasks: Whole | None = None,
-    epochs: Whole | None = None,
-    width: float | None = None,
+    extent: Extent | None = None,
     jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     data_dir: Path | None = None,
@@ -71,24 +56,12 @@ def compare(
         How large: demo, small, medium or paper.
     seeds
         Runs of each method; by default as the scale says.
-    per_class
-        Items of each class that a task leaves in the memory.
-    per_task
-        Items that a task leaves in the memory.
-    budget
-        Bytes of the whole memory, such as 250KB.
     select
         How items are selected, with options after a colon: herding:kernel=gaussian. See `selfreminder list`.
     codec
         How items are kept: auto, float32, float16, uint8, affine8, compressed.
     logit_codec
         How their logits are kept: float32, float16, int8.
-    tasks
-        Tasks in the stream; by default as the scale says.
-    epochs
-        Epochs on each task; by default as the scale says.
-    width
-        Of the network, as a factor of the paper's; by default as the scale says.
     jobs
         Worker processes; by default one per core.
     out
@@ -104,24 +77,13 @@ def compare(
     json
         Print JSON instead of a table.
     """
-    asked = [value for value in (per_class, per_task, budget) if value is not None]
-    comparison = Comparison(
-        benchmark=benchmark,
-        scale=scale,
-        methods=() if methods is None else method_names(methods),
-        seeds=seeds,
-        size=Size(per_class, per_task, budget) if asked else None,
+    comparison = replace(
+        comparison_of(benchmark, scale, methods, kept, extent, device, tuned, seeds=seeds),
         select=select,
         codec=codec,
         logit_codec=logit_codec,
-        tasks=tasks,
-        epochs=epochs,
-        width=width,
-        device=device,
-        tuned=tuned,
     )
-    if jobs is not None and jobs < 1:
-        raise SelfReminderError(f"jobs is {jobs}: it must be at least 1")
+    check_jobs(jobs)
     experiments = comparison.experiments
     for name in experiments[0].data_sets:
         fetch(name, data_dir)
@@ -139,14 +101,6 @@ def compare(
             _present(comparison, found, folder, json)
     say_failures(grid)
     return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
-
-
-def method_names(methods: str) -> tuple[str, ...]:
-    """Names with commas between them."""
-    names = [name.strip() for name in methods.split(",")]
-    if not all(names):
-        raise SelfReminderError(f"'{methods}' names no method at some place: write for example adam,fsr-logit")
-    return tuple(dict.fromkeys(names))
 
 
 def _run(grid: Grid) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import selfreminder
 from selfreminder.atomic import write_text
-from selfreminder.cli.compare import Whole
+from selfreminder.cli.options import Whole
 from selfreminder.cli.tables import print_rows, print_table
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory

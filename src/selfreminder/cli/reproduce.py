@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from selfreminder.cli.compare import whole_number
 from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, watched
+from selfreminder.cli.options import whole_number
 from selfreminder.cli.tables import print_rows
 from selfreminder.errors import DataError, SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import SCALES

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from selfreminder.atomic import replacing, write_text
-from selfreminder.cli.compare import whole_number
 from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
+from selfreminder.cli.options import check_jobs, whole_number
 from selfreminder.cli.tables import print_table
-from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.folder import claimed, show, varying, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed
@@ -72,8 +71,7 @@ def run(
         Print JSON instead of a table.
     """
     sweep = read_sweep(spec, fixed, swept, tuned)
-    if jobs is not None and jobs < 1:
-        raise SelfReminderError(f"jobs is {jobs}: it must be at least 1")
+    check_jobs(jobs)
     experiments, folder = sweep.experiments, out or Path("runs") / spec.stem
     about = {"spec": SPEC, "set": list(fixed), "sweep": list(swept)}
     if not dry_run:

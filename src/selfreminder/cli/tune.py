@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from selfreminder.cli.compare import Whole, method_names, whole_number
 from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
+from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison_of, whole_number
 from selfreminder.cli.tables import print_table
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.choice import Choice, Outcome, Tried, text_of
-from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.tune import TUNABLE, Tuning
 from selfreminder.experiment.tuned import read_table, write_sections
 from selfreminder.experiment.uses import uses
 from selfreminder.experiment.values import from_text
 from selfreminder.report.curves import Estimate
-from selfreminder.sizes import Size
 
 if TYPE_CHECKING:
     from selfreminder.experiment.search import Search
@@ -39,12 +37,8 @@ def tune(
     sampler: str = "grid",
     trials: Whole | None = None,
     seeds: Whole = 2,
-    per_class: Whole | None = None,
-    per_task: Whole | None = None,
-    budget: str | None = None,
-    tasks: Whole | None = None,
-    epochs: Whole | None = None,
-    width: float | None = None,
+    kept: Kept | None = None,
+    extent: Extent | None = None,
     prune: bool | None = None,
     tuned: Path | None = None,
     into: Path | None = None,
@@ -81,18 +75,6 @@ def tune(
         How many for each method, with tpe; by default 20.
     seeds
         Runs of each trial.
-    per_class
-        Items of each class that a task leaves in the memory.
-    per_task
-        Items that a task leaves in the memory.
-    budget
-        Bytes of the whole memory, such as 250KB.
-    tasks
-        Tasks in the stream; by default as the scale says.
-    epochs
-        Epochs on each task; by default as the scale says.
-    width
-        Of the network, as a factor of the paper's; by default as the scale says.
     prune
         End trials early that are worse than the median of those before; by default with tpe.
     tuned
@@ -112,19 +94,7 @@ def tune(
     json
         Print JSON instead of a table.
     """
-    asked = [value for value in (per_class, per_task, budget) if value is not None]
-    comparison = Comparison(
-        benchmark=benchmark,
-        scale=scale,
-        methods=() if methods is None else method_names(methods),
-        seeds=1,
-        size=Size(per_class, per_task, budget) if asked else None,
-        tasks=tasks,
-        epochs=epochs,
-        width=width,
-        device=device,
-        tuned=tuned,
-    )
+    comparison = comparison_of(benchmark, scale, methods, kept, extent, device, tuned, seeds=1)
     tuning = Tuning(
         comparison=comparison,
         fields=() if fields is None else tuple(_field(name) for name in fields.split(",")),
@@ -157,8 +127,7 @@ def tune(
 
 
 def _check(tuning: Tuning, jobs: int | None, into: Path | None) -> None:
-    if jobs is not None and jobs < 1:
-        raise SelfReminderError(f"jobs is {jobs}: it must be at least 1")
+    check_jobs(jobs)
     if not tuning.choices:
         raise SelfReminderError(f"there is nothing to tune for {', '.join(tuning.skipped)}: see --fields")
     if into is not None:

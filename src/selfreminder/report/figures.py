@@ -26,6 +26,8 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "selfreminder",
     "figure.dpi": 150,
 }
+LINE: dict[str, Any] = {"markersize": 3.5, "linewidth": 1.4, "elinewidth": 0.9, "capsize": 1.5}
+"""how `Axes.errorbar` draws a line"""
 
 
 def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
@@ -89,10 +91,7 @@ def _line(axes: Axes, curve: list[Estimate], colour: str, marker: str, label: st
         yerr=[point.stderr or 0.0 for point in curve],
         color=colour,
         marker=marker,
-        markersize=3.5,
-        linewidth=1.4,
-        elinewidth=0.9,
-        capsize=1.5,
         label=label,
         zorder=zorder,
+        **LINE,
     )

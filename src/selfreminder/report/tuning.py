@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 
 from selfreminder.experiment.choice import Outcome, Tried, is_numeric, text_of
-from selfreminder.report.figures import STYLE, save
+from selfreminder.report.figures import LINE, STYLE, save
 from selfreminder.report.looks import look
 
 _NAMES = {"strength": "Strength λ", "lr": "Step size"}
@@ -94,11 +94,8 @@ def _lines(axes: Axes, across: _Across, lines: dict[str, list[Tried]], outcome: 
             yerr=[trial.stderr or 0.0 for trial in trials],
             color=shade,
             marker=marker,
-            markersize=3.5,
-            linewidth=1.4,
-            elinewidth=0.9,
-            capsize=1.5,
             label=label or outcome.choice.method,
+            **LINE,
         )
 
 
