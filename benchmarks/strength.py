@@ -19,7 +19,7 @@ from selfreminder.penalties import MOST
 from selfreminder.reminder import Reminder
 from selfreminder.stream import Split, flat_parts
 
-CANDIDATES = {"logit": (0.3, 1.0, 3.0, 10.0, 30.0), "distill": (0.1, 0.3, 1.0, 3.0, 10.0)}
+CANDIDATES = {"logit": (0.3, 1.0, 2.0, 3.0, 10.0, 30.0), "distill": (0.1, 0.3, 1.0, 3.0, 10.0)}
 
 
 def mlp() -> nn.Module:

@@ -1,7 +1,7 @@
 """A transformer that sends a help desk's tickets to teams learns a new product, with and without a reminder.
 
 The shop sold furniture, now it sells phones too, and all new tickets are about those. Tickets have the topics that
-they had, but a phone's go to other teams. Fine-tuned on phones alone, the network sends furniture there too. With 25
+they had, but a phone's go to other teams. Fine-tuned on phones alone, the network sends furniture there too. With 50
 old tickets of each team in a reminder it learns phones as well, and still knows where furniture goes.
 
 The reminder is attached to the optimizer: the training loop, with its clipping, does not know of it.
@@ -104,7 +104,7 @@ def main() -> dict[str, float]:
     torch.manual_seed(0)
     reminder = Reminder()  # [reminder]
     deployed = train(Router(), furniture, reminder)
-    reminder.remember(deployed, *furniture, per_class=25)  # [reminder] keeps 100 tickets
+    reminder.remember(deployed, *furniture, per_class=50)  # [reminder] keeps 200 tickets
     without = train(copy.deepcopy(deployed), phones, Reminder())
     with_reminder = train(copy.deepcopy(deployed), phones, reminder)
 

@@ -104,6 +104,11 @@ def test_tuples_and_dicts_are_fed_as_they_were_given(inputs: Any) -> None:
     assert reminder.penalty(model).item() == 0.0
 
 
+def test_labels_are_no_inputs() -> None:
+    with pytest.raises(SelfReminderError, match="labels come beside"):
+        Reminder().remember(nn.Linear(4, 3), (X, Y), per_class=1)
+
+
 def test_names_round_trip() -> None:
     for inputs in (X, (X, Y), {"ids": X, "mask": Y}):
         back = as_given(named(inputs))

@@ -62,7 +62,9 @@ def run(example: Path, folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_an_example_forgets_less_and_learns_as_well(example: Path, tmp_path: Path) -> None:
-    *table, last = run(example, tmp_path).strip().splitlines()
+    printed = run(example, tmp_path)
+    print(printed)  # shown with a failure
+    *table, last = printed.strip().splitlines()
     result = json.loads(last)
     assert len(table) >= 3
     assert result["old_with"] >= result["old_without"] + 0.10

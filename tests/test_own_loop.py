@@ -171,7 +171,7 @@ def test_classes_are_added(digits: Stream) -> None:
     reminder.penalty(new).backward()
     assert new.weight.grad is not None
     assert not new.weight.grad[10:].any()
-    assert reminder.report(new).tasks[0].agreement == 1.0
+    assert reminder.report(new).tasks[0].drift < 1e-6
 
     reminder.remember(new, digits[1].train.x, digits[1].train.y, per_class=5)
     assert reminder.memory.widths.tolist() == [10] * 50 + [12] * 50
@@ -179,6 +179,9 @@ def test_classes_are_added(digits: Stream) -> None:
     with torch.no_grad():
         new.bias[11] += 1.0
     assert reminder.penalty(new).item() == pytest.approx(1.0, rel=1e-5)  # of the second task alone
+    with torch.no_grad():
+        new.bias[10] += 100.0
+    assert reminder.report(new).verdict == "too weak"  # all are taken for a class that the old ones had not
     with pytest.raises(SelfReminderError, match="holds 12 logits an item, the model gives 10"):
         reminder.penalty(old)
     with pytest.raises(SelfReminderError, match="grow=True"):
@@ -285,6 +288,7 @@ def test_the_report_has_words(digits: Stream) -> None:
     report = reminder.report(model)
     assert report.verdict == "about right"
     assert "new=(inputs, labels)" in report.advice
+    assert reminder.report(model, new=TensorDataset(*new)) == reminder.report(model, new=new)
     stiff = reminder.report(model, new=new)  # it has not learned anything new at all
     assert stiff.verdict == "too strong"
     assert "Lower the strength" in str(stiff)

@@ -373,4 +373,4 @@ def test_bad_input(digits: Stream) -> None:
 def test_it_says_what_it_is(digits: Stream) -> None:
     reminder = Reminder()
     reminder.remember(digits_model(), digits[0].train.x, digits[0].train.y, per_class=1)
-    assert repr(reminder) == "Reminder(Memory(10 items of 1 tasks, 8.39 kB), strength=auto)"
+    assert repr(reminder) == "Reminder(Memory(10 items of 1 task, 8.39 kB), strength=auto)"

@@ -54,7 +54,15 @@ def logits_at(head: Head, model: nn.Module, inputs: Any, task: Tensor | int) -> 
 def _call(model: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return model(**inputs)
-    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+    if not isinstance(inputs, tuple):
+        return model(inputs)
+    try:
+        return model(*inputs)
+    except TypeError as error:
+        raise SelfReminderError(
+            f"the model does not take {len(inputs)} inputs ({error}): a tuple is what it is called with, labels come "
+            "beside that"
+        ) from error
 
 
 def _of_tasks(output: Any, heads: Mapping[int, int | str], task: Tensor | int) -> Tensor:

@@ -90,7 +90,8 @@ class Memory(Columns):
         )
 
     def __repr__(self) -> str:
-        return f"Memory({len(self)} items of {len(self.counts)} tasks, {show_bytes(self.nbytes)})"
+        tasks = f"{len(self.counts)} task{'' if len(self.counts) == 1 else 's'}"
+        return f"Memory({len(self)} items of {tasks}, {show_bytes(self.nbytes)})"
 
     # New memories from old ----------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ from selfreminder.memory import Memory, MemoryBatch
 ItemLoss = Callable[[Tensor, MemoryBatch], Tensor]
 """(logits now, remembered items) -> one penalty an item"""
 
-SHARE = 3.0
+SHARE = 2.0
 """c"""
 MOST = 0.1
-DISTILL = 1.0
+DISTILL = 3.0
 
 
 def logit(logits: Tensor, kept: MemoryBatch) -> Tensor:

@@ -99,10 +99,13 @@ class Report:
         return "\n".join([*lines, *new, f"penalty with strength {self.strength:.3g}: {self.penalty:.4g}", self.advice])
 
 
-def compare(task: int, kept: MemoryBatch, now: Tensor, losses: Tensor) -> TaskReport:
-    """How a task's logits are `now` (n, K) against those kept; `losses` (n,) is the penalty of each item."""
+def compare(task: int, kept: MemoryBatch, now: Tensor, losses: Tensor, predicted: Tensor) -> TaskReport:
+    """How a task's logits are `now` (n, K) against those kept; `losses` (n,) is the penalty of each item.
+
+    `predicted` (n,) are classes out of all that the model has now, which may be more than it had.
+    """
     mask = torch.ones_like(now, dtype=torch.bool) if kept.mask is None else kept.mask
-    before, after = (z.masked_fill(~mask, float("-inf")).argmax(1) for z in (kept.logits, now))
+    before, after = kept.logits.masked_fill(~mask, float("-inf")).argmax(1), predicted
     labelled = kept.labels >= 0
     known = bool(labelled.any())
     right, right_then = ((each == kept.labels)[labelled].float().mean().item() for each in (after, before))

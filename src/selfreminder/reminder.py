@@ -110,7 +110,8 @@ class Reminder(Feeding):
             raise SelfReminderError(f"memory is a {type(memory).__name__}: open a file with Reminder.load(path)")
         if not isinstance(batch_size, int) or batch_size < 1:
             raise SelfReminderError(f"batch_size is {batch_size}: a penalty looks at one item at least")
-        if strength != "auto" and not (isinstance(strength, int | float) and 0 <= strength < float("inf")):
+        number = isinstance(strength, int | float) and not isinstance(strength, bool)
+        if strength != "auto" and not (number and 0 <= strength < float("inf")):
             raise SelfReminderError(f'strength is {strength!r}: it is a number from 0 on, or "auto"')
         if head is not None and logits_of is not None:
             raise SelfReminderError("head= and logits_of= both say where the logits are: pass one of them")
@@ -297,21 +298,22 @@ class Reminder(Feeding):
     # What is remembered -------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def report(self, model: nn.Module, new: tuple[Any, Tensor] | None = None) -> Report:
+    def report(self, model: nn.Module, new: Any = None) -> Report:
         """How well the model still does what it did, task by task, and whether λ is too weak or too strong.
 
-        With `new`, inputs and labels of what it learns now, it can see that λ is too strong. Print it.
+        With `new`, (inputs, labels) or a data set of what it learns now, it can see that λ is too strong. Print it. It
+        looks at remembered items, which the penalty holds: other old data will have changed somewhat more.
         """
         rows = []
         for task in self.memory.counts:
             memory = self.memory.take(self.memory.tasks == task).to(device_of(model))
             kept, width = memory.draw(len(memory)), int(memory.widths.max())
-            now = self._fit(self.record(unwrapped(model), kept.inputs, task), width)
-            now = F.pad(now, (0, kept.logits.shape[1] - width))  # heads of other tasks may be wider
-            rows.append(compare(task, kept, now, self.loss(now, kept)))
+            outputs = self.record(unwrapped(model), kept.inputs, task)
+            now = F.pad(self._fit(outputs, width), (0, kept.logits.shape[1] - width))  # other tasks' may be wider
+            rows.append(compare(task, kept, now, self.loss(now, kept), outputs.argmax(1)))
         right = None
         if new is not None:
-            samples = read(*new)
+            samples = read(*new) if isinstance(new, tuple) and len(new) == 2 else read(new)
             if samples.labels is None:
                 raise SelfReminderError("new has no labels: pass new=(inputs, labels)")
             predicted = self.record(unwrapped(model), samples.inputs, self._next_task).argmax(1).cpu()

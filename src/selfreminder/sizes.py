@@ -51,7 +51,8 @@ class Size:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
             raise SelfReminderError(
-                f"say how much to keep by exactly one of per_class, per_task and budget, not {len(given)}"
+                f"say how much to keep by exactly one of per_class, per_task and budget, not {len(given)}: "
+                "say, per_class=10"
             )
         (name, value), *_ = given.items()
         number = parse_bytes(value) if name == "budget" else value
