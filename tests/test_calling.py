@@ -67,6 +67,19 @@ def test_every_shape_of_output(give: Callable[[Tensor, Tensor], Any], head: Any)
     assert reminder.penalty(model).item() == pytest.approx(3.0, rel=1e-5)
 
 
+def test_one_pass_where_the_output_is_no_tensor() -> None:
+    """Both parts come out right, in two passes."""
+    model = Shaped(lambda z, h: {"logits": z, "features": h})
+    reminder = Reminder(strength=1.0)
+    reminder.remember(model, X, Y, per_class=4)
+    with torch.no_grad():
+        model.layer.bias += 1.0
+    for _ in range(2):
+        output, penalty = reminder.forward(model, X[:5])
+        torch.testing.assert_close(output["logits"], model.layer(X[:5]))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        assert penalty.item() == pytest.approx(3.0, rel=1e-5)
+
+
 def test_a_head_for_each_task() -> None:
     """Each item is matched at its own task's head, whatever their widths, in one pass."""
     model = Shaped(lambda z, h: {"old": z, "new": h})

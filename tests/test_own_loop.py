@@ -88,6 +88,7 @@ def test_a_model_in_bfloat16(digits: Stream) -> None:
         F.cross_entropy(model(x.bfloat16()).float(), y).backward()
         optimizer.step()
     assert reminder.penalty(model).item() > 0
+    assert reminder.forward(model, x.bfloat16())[1].item() > 0
     assert all(p.dtype == torch.bfloat16 for p in model.parameters())
 
 

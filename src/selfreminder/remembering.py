@@ -34,8 +34,7 @@ class Recording:
     """(n, K) of inputs as they are read back, in eval mode"""
     codec: str
     logit_codec: str
-    model_print: str
-    transform_print: str
+    transform: Callable[[Any], Any] | None
     time: int | None = None
 
     def classes(self, inputs: dict[str, Tensor]) -> Tensor:
@@ -58,12 +57,7 @@ class Recording:
             logit_codec=self.logit_codec,
             selection=selection,
             time=self.time,
-            recorder=Recorder(
-                model=self.model_print,
-                classes=logits.shape[1],
-                transform=self.transform_print,
-                inputs={name: (tuple(x.shape[1:]), str(x.dtype).removeprefix("torch.")) for name, x in inputs.items()},
-            ),
+            recorder=Recorder.of(self.model, inputs, logits.shape[1], self.transform),
         ).to(logits.device)
 
 

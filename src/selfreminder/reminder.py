@@ -41,7 +41,6 @@ from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.modes import depends_on_mode, eval_mode
 from selfreminder.penalties import ITEM_LOSSES, ItemLoss, automatic
 from selfreminder.recall import Report, compare
-from selfreminder.recorder import model_fingerprint, transform_fingerprint
 from selfreminder.remembering import Choice, Recording, agreed, gathered, joined, observed, remembered
 from selfreminder.samples import read
 from selfreminder.selection.base import Selection
@@ -129,6 +128,7 @@ class Reminder(Feeding):
         self.grow = grow
         self.stale = stale
         self.seed = seed
+        self._gives_tensors = True
         if strength == "auto":
             automatic(self.loss, self.memory)  # a loss of one's own has no automatic strength
 
@@ -158,21 +158,19 @@ class Reminder(Feeding):
         """(model(x), penalty) from one pass over both, which is faster than two.
 
         A model with batch norm or dropout in train mode, or a layer of yours that looks at `self.training`, gets
-        two passes, because old items are to see those in eval mode; so does one that needs `head` or `logits_of`.
+        two passes, because old items are to see those in eval mode; so does one that needs `head` or `logits_of`, or
+        whose output is more than a tensor.
         """
-        two_passes = self.mode == "eval" and any(map(depends_on_mode, model.modules()))
-        if (
-            not len(self.memory)
-            or two_passes
-            or self.logits_of is not plain_logits_of
-            or self.memory.inputs.keys() != {"x"}
-        ):
-            return model(x), self.penalty(model, generator=generator)
-        self._check(unwrapped(model))
-        kept = self._draw(x.device, generator)
-        logits = model(torch.cat([x, self._transformed(kept.inputs)]))
-        new, old = logits[: len(x)], logits[len(x) :]
-        return new, self._weigh(old, kept)
+        alike = self.mode == "train" or not any(map(depends_on_mode, model.modules()))
+        plain = self.logits_of is plain_logits_of and self.memory.inputs.keys() == {"x"}
+        if len(self.memory) and alike and plain and self._gives_tensors:
+            self._check(unwrapped(model))
+            kept = self._draw(x.device, generator)
+            logits = model(torch.cat([x, self._transformed(kept.inputs).to(x.dtype)]))
+            self._gives_tensors = isinstance(logits, Tensor)
+            if self._gives_tensors:
+                return logits[: len(x)], self._weigh(logits[len(x) :], kept)
+        return model(x), self.penalty(model, generator=generator)
 
     def add_gradient(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
         """Add the penalty's gradient to that of the optimizer's parameters, and return the penalty.
@@ -349,8 +347,7 @@ class Reminder(Feeding):
             logits=lambda inputs: self.record(model, inputs, task),
             codec=self.codec,
             logit_codec=self.logit_codec,
-            model_print=model_fingerprint(model),
-            transform_print=transform_fingerprint(self.transform),
+            transform=self.transform,
             time=time,
         )
 
