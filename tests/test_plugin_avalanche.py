@@ -203,7 +203,8 @@ def test_outputs_may_grow() -> None:
         strategy.train(experience, shuffle=False)
     assert reminder.memory.widths.unique().tolist() == [2, 4, 6]
     assert reminder.memory.logits.abs().max() < 100
-    assert reminder.report(strategy.model).tasks[0].agreement > 0.5
+    first = reminder.report(strategy.model).tasks[0]
+    assert first.drift < 0.3  # held where they were, though outputs that came later may be larger
 
 
 @pytest.mark.parametrize("settings", [{}, {"grow": True}, {"logits_of": task_logits}])
