@@ -117,6 +117,13 @@ def test_tuples_and_dicts_are_fed_as_they_were_given(inputs: Any) -> None:
     assert reminder.penalty(model).item() == 0.0
 
 
+def test_the_model_comes_first() -> None:
+    with pytest.raises(SelfReminderError, match=r"the model is a tensor of shape \(30, 4\)"):
+        Reminder().remember(X, nn.Linear(4, 3), per_class=1)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(SelfReminderError, match="no state of a reminder: it lacks columns, draws, facts"):
+        Reminder().load_state_dict({})
+
+
 def test_labels_are_no_inputs() -> None:
     with pytest.raises(SelfReminderError, match="labels come beside"):
         Reminder().remember(nn.Linear(4, 3), (X, Y), per_class=1)

@@ -132,6 +132,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """
     while isinstance(model, DistributedDataParallel | DataParallel):
         model = model.module
+    if not isinstance(model, nn.Module):
+        raise SelfReminderError(f"the model is {_kind(model)}, it should be a torch.nn.Module: it comes first")
     return model
 
 

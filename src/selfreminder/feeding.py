@@ -53,6 +53,8 @@ class Feeding:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
+        if missing := {"columns", "facts", "draws"} - state.keys():
+            raise SelfReminderError(f"this is no state of a reminder: it lacks {', '.join(sorted(missing))}")
         self.memory = Memory.from_columns(state["columns"], state["facts"])
         self._set_draws(state["draws"])
 
