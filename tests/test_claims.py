@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreminder.experiment.paper import FIGURES, experiments, figure
+from selfreminder.experiment.reasons import Reason, reasons
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import t_interval
 from selfreminder.report.claims import Claim, as_json, claims, judge
 from selfreminder.report.claims.checks import above, at_least_equal, equal, far_above, noticeably_above
 from selfreminder.report.claims.lines import NotEnoughDataError, Runs, Series
+from selfreminder.report.paper_claims import claim_block
 
 NEEDED = {
     "C1": 6,
@@ -255,6 +257,35 @@ def test_a_world_that_is_otherwise(name: str, changes: Changes) -> None:
     assert found.verdict == "not held"
     assert "; the rule asks for " in found.sentence
     assert any(not check.holds for check in found.checks)
+
+
+# Likely reasons of a claim that is not held ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", reasons(SCALE), ids=lambda reason: reason.claim)
+def test_a_reason_has_runs_of_its_own_by_which_its_claim_can_be_judged(reason: Reason) -> None:
+    assert claim(reason.claim).figure == reason.figure
+    usual = {e.key for e in figure(reason.figure).experiments(SCALE)}
+    own = reason.experiments()
+    assert not {e.key for e in own} <= usual
+    runs = Runs([made_up(e, {}) for e in own], SCALE).changed(reason.change)
+    assert claim(reason.claim)(runs).verdict == "held", "all runs are there, in the world of the paper"
+
+
+def test_a_likely_reason_is_tested_where_a_claim_is_not_held() -> None:
+    (reason,) = reasons(SCALE, claim="C3")
+    does_not_degrade = shown("C3", where((0.93, 0.94), "ewc"))
+    of_the_reason = [made_up(e, {}) for e in reason.experiments() if e.method == "ewc"]
+    found = {v.id: v for v in judge([*does_not_degrade, *of_the_reason], SCALE)}
+    assert found["C3"].verdict == "not held", "an explanation is no other verdict"
+    assert [(each.text, each.verdict.verdict) for each in found["C3"].tested] == [(reason.text, "held")]
+    assert found["C1"].tested == ()
+    (said,) = as_json([found["C3"]])["C3"]["tested"]
+    assert said["with"] == reason.text and said["verdict"] == "held"
+    (lacking,) = {v.id: v for v in judge(does_not_degrade, SCALE)}["C3"].tested
+    assert lacking.verdict.verdict == "not enough data"
+    said_on_page = "".join(claim_block(found["C3"]).itertext())
+    assert f"A likely reason tested, with {reason.text}: held." in said_on_page.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_half_a_world_is_not_enough() -> None:

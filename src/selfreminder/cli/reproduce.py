@@ -19,6 +19,7 @@ from selfreminder.experiment.folder import GRID, claimed, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.paper import FIGURES, Figure, experiments
 from selfreminder.experiment.progress import Done
+from selfreminder.experiment.reasons import Reason, reasons
 from selfreminder.report.paper_claims import answer
 from selfreminder.report.paper_figures import Shown
 
@@ -79,12 +80,16 @@ def reproduce(
     folder = out or Path("runs") / f"paper-{scale}"
     if draw_only:
         return _draw_only(folder, scale, f"selfreminder reproduce {figure} --scale {scale}", json)
-    wanted = [run for run in experiments(asked, scale) if seeds is None or run.seed < seeds]
+    tested = reasons(scale, [figure.name for figure in asked])
+    runs = {
+        run.key: run for run in (*experiments(asked, scale), *(run for each in tested for run in each.experiments()))
+    }
+    wanted = [run for run in runs.values() if seeds is None or run.seed < seeds]
     about = {"figure": figure, "scale": scale}
     _check_scale(folder, scale)
     own_data = None if data_dir is None else str(data_dir)
     grid = Grid(wanted, folder, jobs, own_data, check_first=False, retry_failed=retry_failed, about=about)
-    _name_runs(grid, asked, scale)
+    _name_runs(grid, asked, tested, scale)
     left = (job.experiment for job in grid.all if job.answer is None)
     _fetch(dict.fromkeys(name for experiment in left for name in experiment.data_sets), scale, data_dir)
     with claimed(folder):
@@ -120,13 +125,16 @@ def _check_scale(folder: Path, scale: str) -> None:
         raise SelfReminderError(f"{folder} holds {what}: choose another folder with --out")
 
 
-def _name_runs(grid: Grid, figures: Iterable[Figure], scale: str) -> None:
-    """Call each run by the first figure that shows it."""
+def _name_runs(grid: Grid, figures: Iterable[Figure], tested: Iterable[Reason], scale: str) -> None:
+    """Call each run by the first figure that shows it, or by the claim it is a test of."""
     names: dict[str, str] = {}
     for figure in figures:
         shown = Shown(figure, scale, tuple(figure.experiments(scale)), ())
         for run in shown.wanted:
             names.setdefault(run.key, f"{figure.name}: {shown.name_of(run)} seed {run.seed}")
+    for reason in tested:
+        for run in reason.experiments():
+            names.setdefault(run.key, f"{reason.figure}, why not {reason.claim}: {run.method} seed {run.seed}")
     for job in grid.all:
         job.label = names[job.experiment.key]
 

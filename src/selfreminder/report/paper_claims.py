@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from selfreminder.report.blocks import section, table
-from selfreminder.report.claims import Verdict, claims
+from selfreminder.report.claims import Tested, Verdict, claims
 from selfreminder.report.claims.checks import Check
 from selfreminder.report.markup import decimal, element
 
@@ -48,6 +48,7 @@ def claim_block(verdict: Verdict) -> Element:
         element("h3", _sign(verdict), f"{verdict.id} {verdict.verdict}"),
         element("p", f"{_capital(verdict.claim)}."),
         element("p", _whole(verdict.sentence), class_="note"),
+        *(element("p", _tested(each), class_="note") for each in verdict.tested),
         element("details", element("summary", "Rule and numbers"), element("p", rule), checks, numbers),
         class_=f"claim {_kind(verdict)}",
         id=f"claim-{verdict.id}",
@@ -56,8 +57,13 @@ def claim_block(verdict: Verdict) -> Element:
 
 def _item(verdict: Verdict) -> Element:
     link = element("a", verdict.id, href=f"#figure-{verdict.figure}")
-    text = element("span", _capital(verdict.claim), element("small", _whole(verdict.sentence)))
+    said = (verdict.sentence, *map(_tested, verdict.tested))
+    text = element("span", _capital(verdict.claim), *(element("small", _whole(each)) for each in said))
     return element("li", _sign(verdict), link, text, class_=_kind(verdict))
+
+
+def _tested(reason: Tested) -> str:
+    return f"A likely reason tested, with {reason.text}: {reason.verdict.verdict}. {reason.verdict.sentence}"
 
 
 def _sign(verdict: Verdict) -> Element:

@@ -1,5 +1,6 @@
 """The runs that a claim is about, and the numbers that it takes from them: one for each seed."""
 
+import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -118,11 +119,15 @@ class Line:
         return Series(self.name, values, f"after {count} task{'s' if count > 1 else ''}")
 
 
+_Change = Callable[[Experiment], Experiment | None]
+
+
 class Runs:
     """The records of a scale, found by what a figure shows."""
 
     def __init__(self, records: Iterable[Records], scale: str) -> None:
         self.scale = scale
+        self._change: _Change | None = None
         self._found: dict[str, Records] = {}
         for record in records:
             other = self._found.setdefault(_key(record.experiment), record)
@@ -130,12 +135,18 @@ class Runs:
             if other is not record and (other.done, repr(other.tasks)) < (record.done, repr(record.tasks)):
                 self._found[_key(record.experiment)] = record
 
+    def changed(self, change: _Change) -> "Runs":
+        """The same records, for figures whose runs are changed, or left out where `change` gives None."""
+        other = copy.copy(self)
+        other._change = change
+        return other
+
     def of(self, figure_name: str, method: str, **settings: Any) -> Line:
         """The runs of a method in a figure, with settings where it is there with several.
 
         Raises NotEnoughDataError unless every run that the figure has of it is there, done, and of real data.
         """
-        shown = _shown(figure_name, method, self.scale)
+        shown = _shown(figure_name, method, self.scale, self._change)
         wanted = {key: e for key, e in shown.items() if all(_has(e, *setting) for setting in settings.items())}
         said = ", ".join(_SAID[setting](value) for setting, value in settings.items())
         name = f"{method} ({said})" if said else method
@@ -149,7 +160,7 @@ class Runs:
 
     def values(self, figure_name: str, method: str, setting: str) -> list[Any]:
         """The values of a setting that a figure shows a method with, in order."""
-        return sorted({getattr(e, setting) for e in _shown(figure_name, method, self.scale).values()})
+        return sorted({getattr(e, setting) for e in _shown(figure_name, method, self.scale, self._change).values()})
 
 
 def learned(line: Line, than: Line, after: int | None = None) -> None:
@@ -170,8 +181,10 @@ _SAID: dict[str, Callable[[Any], str]] = {
 
 
 @cache
-def _shown(figure_name: str, method: str, scale: str) -> dict[str, Experiment]:
-    return {_key(e): e for e in figure(figure_name).experiments(scale) if e.method == method}
+def _shown(figure_name: str, method: str, scale: str, change: _Change | None) -> dict[str, Experiment]:
+    own = [e for e in figure(figure_name).experiments(scale) if e.method == method]
+    changed = own if change is None else [e for e in map(change, own) if e is not None]
+    return {_key(e): e for e in changed}
 
 
 def _has(experiment: Experiment, setting: str, value: Any) -> bool:

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import getdoc
 from typing import Any, Literal
 
 from selfreminder.experiment.paper import figure
+from selfreminder.experiment.reasons import reasons
 from selfreminder.experiment.records import Records
 from selfreminder.report.claims.checks import Check
 from selfreminder.report.claims.lines import NotEnoughDataError, Runs
@@ -34,6 +35,8 @@ class Verdict:
     """all differences that the rule is about: the claim holds where all of them do"""
     untuned: tuple[str, ...] = ()
     """methods of the figure whose strength or step size nobody chose at this scale"""
+    tested: tuple["Tested", ...] = ()
+    """where it is not held: likely reasons, and what the rule says without them"""
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can say it."""
@@ -58,7 +61,20 @@ class Verdict:
                 for check in self.checks
             ],
             "untuned": list(self.untuned),
+            "tested": [
+                {"with": each.text, "verdict": each.verdict.verdict, "sentence": each.verdict.sentence}
+                for each in self.tested
+            ],
         }
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A claim that is not held, judged again with something changed that may be the reason."""
+
+    text: str
+    """what is changed, see `experiment.reasons`"""
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -130,7 +146,14 @@ def claims() -> list[Claim]:
 def judge(records: Iterable[Records], scale: str) -> list[Verdict]:
     """The verdict on every claim, from the records of figures at a scale, in whatever order."""
     runs = Runs(records, scale)
-    return [claim(runs) for claim in claims()]
+    return [_with_reasons(claim, claim(runs), runs) for claim in claims()]
+
+
+def _with_reasons(judged: Claim, verdict: Verdict, runs: Runs) -> Verdict:
+    if verdict.verdict != "not held":
+        return verdict
+    found = reasons(runs.scale, claim=judged.id)
+    return replace(verdict, tested=tuple(Tested(each.text, judged(runs.changed(each.change))) for each in found))
 
 
 def as_json(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Any]]:

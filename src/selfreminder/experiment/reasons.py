@@ -1,0 +1,72 @@
+"""Why a claim of the paper may fail at our scale, as something to test: the same runs with one thing changed.
+
+A claim that is not held is judged again, by the same rule, on the runs of each of its reasons. A reason is written
+down after a claim has failed, its test can only explain the failure: the verdict stays. Nothing here needs torch.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from selfreminder.experiment.paper import figure
+from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.tuned import tuned
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A likely reason why a claim fails at a scale."""
+
+    claim: str
+    figure: str
+    """that the claim is read from"""
+    text: str
+    """what is changed, as the end of a sentence that begins with "with" """
+    change: Callable[[Experiment], Experiment | None]
+    """a run of the figure as it is tested; None: without it"""
+    scale: str = "small"
+
+    def experiments(self) -> list[Experiment]:
+        """The figure's runs as they are tested."""
+        changed = (self.change(experiment) for experiment in figure(self.figure).experiments(self.scale))
+        return list({experiment.key: experiment for experiment in changed if experiment is not None}.values())
+
+
+def reasons(scale: str, figures: Collection[str] | None = None, claim: str | None = None) -> list[Reason]:
+    """Those at a scale, of some figures or of one claim."""
+    return [
+        reason
+        for reason in _REASONS
+        if reason.scale == scale
+        and (figures is None or reason.figure in figures)
+        and (claim is None or reason.claim == claim)
+    ]
+
+
+def _papers_step_size(experiment: Experiment) -> Experiment | None:
+    # 30 is the best of the candidates of tuned.toml at that step size.
+    return replace(experiment, lr=None, strength=30.0) if experiment.method == "ewc" else experiment
+
+
+def _one_strength(experiment: Experiment) -> Experiment | None:
+    if experiment.method not in ("fsr-logit", "fsr-distill", "icarl"):
+        return experiment
+    if experiment.per_class not in (1, 50):
+        return None
+    own = tuned(experiment.benchmark, "small", experiment.method)
+    return replace(experiment, strength=own["strength"])
+
+
+_REASONS = (
+    Reason(
+        "C3",
+        "permuted",
+        "the paper's step size for EWC, 1e-4, and the best λ at that, as if its few steps here were many",
+        _papers_step_size,
+    ),
+    Reason(
+        "C10",
+        "memory-sizes",
+        "one λ for all sizes, as in the paper, chosen at 50 per class; sizes 1 and 50 alone",
+        _one_strength,
+    ),
+)
