@@ -662,6 +662,11 @@ def test_tune(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert mine.startswith("# mine\n[permuted-mnist.demo.fsr-logit]\nstrength = 5\n")
     assert tomllib.loads(mine)["permuted-mnist"]["demo"]["fsr-logit"]["at_per_class"]["1"] == entry
 
+    assert main([*command, "--into", "new.toml"]) == 0
+    assert (in_folder / "new.toml").read_text() == (folder / "tuned.toml").read_text()
+    assert times(folder) == before
+    capsys.readouterr()
+
     # Again, with one more candidate: what was run is not run again.
     assert main([*command, "--values", "strength=3", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -727,7 +732,7 @@ def test_what_is_a_comparisons_own_is_not_written(in_folder: Path, capsys: pytes
         (["permuted-mnist", "--sampler", "tpe", "--trials", "0"], "trials is 0"),
         (["permuted-mnist", "--seeds", "0"], "seeds is 0"),
         (["permuted-mnist", "--jobs", "0"], "jobs is 0"),
-        (["permuted-mnist", "--into", "nowhere.toml"], "nowhere.toml: No such file"),
+        (["permuted-mnist", "--into", "nowhere/mine.toml"], "nowhere is no folder"),
         (["permuted-mnist", "--tuned", "nowhere.toml"], "nowhere.toml: No such file"),
         (["permuted-mnist", "--out", "mine"], "mine exists and holds no tuning"),
         (["permuted-mnist", "--tasks", "0"], "tasks is 0"),

@@ -80,7 +80,7 @@ def tune(
     tuned
         A table by an earlier `selfreminder tune`, for what is not tuned now.
     into
-        A table to put the result into, beside that of the folder.
+        A table to put the result into, beside that of the folder; made if there is none.
     jobs
         Worker processes; by default one per core.
     out
@@ -131,7 +131,10 @@ def _check(tuning: Tuning, jobs: int | None, into: Path | None) -> None:
     if not tuning.choices:
         raise SelfReminderError(f"there is nothing to tune for {', '.join(tuning.skipped)}: see --fields")
     if into is not None:
-        read_table(into)
+        if into.exists():
+            read_table(into)
+        elif not into.absolute().parent.is_dir():
+            raise SelfReminderError(f"--into {into}: {into.parent} is no folder")
         if not tuning.writable:
             raise SelfReminderError(f"a table has no place for all of these fields: leave --into {into} out")
 
@@ -186,7 +189,7 @@ def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path |
     if table is not None and sections:
         write_sections(table, sections, _HEADER)
         if into is not None:
-            write_sections(into, sections)
+            write_sections(into, sections, _HEADER)
     if as_json:
         results = [_as_dict(outcome, figures[outcome.choice.method]) for outcome in outcomes]
         at = {"benchmark": tuning.comparison.benchmark, "scale": tuning.comparison.scale, "folder": str(folder)}
