@@ -221,6 +221,10 @@ def test_options() -> None:
     assert methods.build("fsr-distill", SETTINGS, {"temperature": 3.0}).temperature == 3.0
     with pytest.raises(SelfReminderError, match="did you mean 'temperature'"):
         methods.build("fsr-distill", SETTINGS, {"temprature": 3.0})
+    in_train_mode = methods.build("fsr-logit", SETTINGS, {"mode": "train"})
+    assert isinstance(in_train_mode, MemoryMethod) and in_train_mode.reminder.mode == "train"
+    with pytest.raises(SelfReminderError, match="mode"):
+        methods.build("fsr-logit", SETTINGS, {"mode": "tarin"})
     with pytest.raises(SelfReminderError, match="did you mean 'fsr-logit'"):
         methods.build("fsr-logits", SETTINGS, {})
 

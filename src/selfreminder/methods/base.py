@@ -137,6 +137,8 @@ class MemoryMethod(Method):
     """the most remembered items in a step"""
     over_tasks: Literal["sum", "mean"] = "sum"
     """the paper's sum over tasks, or their mean"""
+    mode: Literal["eval", "train"] = "eval"
+    """of batch norm and dropout for remembered items"""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -145,6 +147,7 @@ class MemoryMethod(Method):
             strength=self.strength,
             loss=self.item_loss,
             over_tasks=self.over_tasks,
+            mode=self.mode,
             batch_size=self.memory_batch,
             codec=self.codec,
             logit_codec=self.logit_codec,
