@@ -112,6 +112,8 @@ def test_damaged_downloads_are_not_kept(mirror: tuple[Path, str], served: bytes)
     (folder / "a-ubyte.gz").write_bytes(served)
     with pytest.raises(DataError, match="could not be fetched; tried http"):
         source.get(made(mirrors=(address,)))
+    with pytest.raises(DataError, match="--data-dir, or install the package x"):
+        source.get(made(mirrors=(address,), installed_by="the package x"))
     assert list((source.cache_folder() / "made").iterdir()) == []
 
 

@@ -68,7 +68,8 @@ DATASETS = {
             summary="60,000 + 10,000 images of clothes in 10 classes, in the format of MNIST",
             files=_idx_files(_FASHION, _MNIST, _EMBEDDED),
             mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
-            installed=Path("/usr/share/datasets/fashion-mnist"),  # Debian's package dataset-fashion-mnist
+            installed=Path("/usr/share/datasets/fashion-mnist"),
+            installed_by="Debian's package dataset-fashion-mnist",
         ),
         CIFAR10,
         CIFAR100,

@@ -53,6 +53,8 @@ class DataSet:
     """the files' folder in that package, unless it has another form of them"""
     installed: Path | None = None
     """the files' folder, if a package of the system brings them"""
+    installed_by: str = ""
+    """what brings them there"""
     embedded: Path | None = None
     """the files' folder, if they come with selfreminder"""
 
@@ -109,9 +111,10 @@ def get(
             tried.append(f"{source} ({getattr(error, 'reason', error)})")
             missing = [file for file in missing if not (folder / file.name).is_file()]
     names = " or ".join(data.archives) or ", ".join(file.name for file in missing)
+    system = f", or install {data.installed_by}" if data.installed_by else ""
     raise DataError(
         f"{data.name} is not at hand and could not be fetched; tried {'; '.join(tried) or 'nothing'}. "
-        f"Put {names} into a folder and pass it with --data-dir"
+        f"Put {names} into a folder and pass it with --data-dir{system}"
     )
 
 
