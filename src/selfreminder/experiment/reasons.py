@@ -42,7 +42,7 @@ def reasons(scale: str, figures: Collection[str] | None = None, claim: str | Non
     ]
 
 
-def _papers_step_size(experiment: Experiment) -> Experiment | None:
+def _papers_step_size(experiment: Experiment) -> Experiment:
     # 30 is the best of the candidates of tuned.toml at that step size.
     return replace(experiment, lr=None, strength=30.0) if experiment.method == "ewc" else experiment
 
@@ -54,6 +54,15 @@ def _one_strength(experiment: Experiment) -> Experiment | None:
         return None
     own = tuned(experiment.benchmark, "small", experiment.method)
     return replace(experiment, strength=own["strength"])
+
+
+def _adam_like_the_others(experiment: Experiment) -> Experiment:
+    own = tuned(experiment.benchmark, "small", "fsr-logit")
+    return replace(experiment, lr=own["lr"]) if experiment.method == "adam" else experiment
+
+
+def _many_steps(experiment: Experiment) -> Experiment:
+    return replace(_adam_like_the_others(experiment), epochs=40)
 
 
 _REASONS = (
@@ -68,5 +77,17 @@ _REASONS = (
         "memory-sizes",
         "one λ for all sizes, as in the paper, chosen at 50 per class; sizes 1 and 50 alone",
         _one_strength,
+    ),
+    Reason(
+        "C12",
+        "heatmaps",
+        "the step size of Logit for Adam too, eight times its own",
+        _adam_like_the_others,
+    ),
+    Reason(
+        "C12",
+        "heatmaps",
+        "that step size for Adam and 40 epochs instead of 5 for all: more steps, more to forget",
+        _many_steps,
     ),
 )
