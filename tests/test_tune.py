@@ -107,6 +107,17 @@ def test_sgds_step_size_is_judged_by_the_newest_task(tmp_path: Path) -> None:
     assert not Study(choice, replace(asked, prune=True), open_journal(tmp_path)).prunes
 
 
+def test_adams_step_size_is_judged_by_the_newest_task(tmp_path: Path) -> None:
+    asked = tuning("adam", values={"lr": (0.01, 0.1)}, seeds=1, at={"tasks": 2})
+    (choice,) = asked.choices
+    assert choice.reference_runs == []
+    for settings, matrix in zip(choice.grid(), ([[0.5], [0.5, 0.5]], [[0.8], [0.0, 0.6]])):
+        make_records(tmp_path, *choice.runs(settings), matrix)
+    (outcome,) = Search(asked, tmp_path).outcomes()
+    assert [trial.value for trial in outcome.tried] == [0.5, 0.7]
+    assert outcome.chosen == outcome.tried[1]
+
+
 (SGD,), (EWC,) = tuning("sgd").choices, tuning("ewc").choices
 accuracies = st.lists(st.integers(0, 1000).map(lambda thousandths: thousandths / 1000), min_size=1, max_size=6)
 

@@ -52,7 +52,8 @@ def tune(
     """Choose strengths λ, step sizes or other settings of methods, on validation data: test data has no part in it.
 
     The best is what has the highest validation accuracy, averaged over all tasks after the last one, with seeds that
-    no comparison uses. sgd's step size is the smallest that learns the newest task about as well as adam does.
+    no comparison uses. Step sizes of fine-tuning are judged by the newest task: adam's is the best, sgd's the smallest
+    that learns it about as well.
     `tuned.toml` in the folder has what was chosen and of what; `compare --tuned` and `run --tuned` read it.
     Interrupted, the same command goes on where it was; no run is made twice.
 
@@ -221,7 +222,7 @@ def _estimate(tried: Tried | None) -> Estimate | None:
 def _title(tuning: Tuning, choice: Choice) -> str:
     at, base = tuning.comparison, choice.base
     memory = f", memory of {base.size}" if uses(base.method, "per_class") else ""
-    judged = "all tasks at the end" if choice.reference is None else "the newest task"
+    judged = "the newest task" if choice.by_newest else "all tasks at the end"
     of_seeds = "one seed" if tuning.seeds == 1 else f"mean and standard error of {tuning.seeds} seeds"
     return f"{base.method} on {at.benchmark} ({base.data}), scale {at.scale}{memory}\n{judged}; {of_seeds}"
 

@@ -1,9 +1,10 @@
 """One method's choice: its candidates, what was tried of them, and which is taken.
 
 Choices are made on validation data alone. The best is the candidate with the highest validation accuracy, averaged over
-all tasks after the last one and over the seeds. Only sgd's step size, where it is all that is chosen, has a rule of its
-own: a baseline should learn each task, and not be rewarded for learning little. It is the smallest one whose validation
-accuracy on the newest task, averaged over tasks, is within 2 points of adam's; if none is, the largest.
+all tasks after the last one and over the seeds. Only the step size of fine-tuning, adam or sgd, where it is all that is
+chosen, has a rule of its own: a baseline should learn each task, and not be rewarded for learning little. Adam's has
+the highest validation accuracy on the newest task, averaged over tasks; sgd's is the smallest within 2 points of
+adam's; if none is, the largest.
 """
 
 import ast
@@ -43,7 +44,7 @@ class Choice:
     section: Keys
     """its place in a table"""
     reference: Experiment | None = None
-    """adam, where the choice is by the newest task"""
+    """adam, where sgd's step size is chosen"""
 
     @property
     def method(self) -> str:
@@ -53,6 +54,11 @@ class Choice:
     def name(self) -> str:
         """What is tuned, for people and for files."""
         return "-".join([self.method, *self.candidates])
+
+    @property
+    def by_newest(self) -> bool:
+        """Whether it is judged by the newest tasks alone."""
+        return self.method in ("adam", "sgd") and set(self.candidates) == {"lr"}
 
     def digest(self, *more: object) -> str:
         """A name for exactly this choice, so that trials of another one have no part in it."""
@@ -78,7 +84,7 @@ class Choice:
 
     def curve(self, records: Records) -> list[float]:
         """What a run is judged by, after each task so far. Test data has no part in it."""
-        if self.reference is None:
+        if not self.by_newest:
             return task_average(records.validation)
         newest = [row[-1] for row in records.validation]
         return [fmean(newest[: task + 1]) for task in range(len(newest))]
