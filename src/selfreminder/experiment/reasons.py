@@ -47,6 +47,10 @@ def _papers_step_size(experiment: Experiment) -> Experiment:
     return replace(experiment, lr=None, strength=30.0) if experiment.method == "ewc" else experiment
 
 
+def _twenty_tasks(experiment: Experiment) -> Experiment | None:
+    return replace(experiment, tasks=20) if experiment.method in ("adam", "ewc") else None
+
+
 def _one_strength(experiment: Experiment) -> Experiment | None:
     if experiment.method not in ("fsr-logit", "fsr-distill", "icarl"):
         return experiment
@@ -71,6 +75,12 @@ _REASONS = (
         "permuted",
         "the paper's step size for EWC, 1e-4, and the best λ at that, as if its few steps here were many",
         _papers_step_size,
+    ),
+    Reason(
+        "C3",
+        "permuted",
+        "20 tasks, as in the paper, instead of 10",
+        _twenty_tasks,
     ),
     Reason(
         "C10",
