@@ -244,7 +244,7 @@ def _mark(x: float, word: str, area: Area) -> Element:
     across = area.x(x)
     line = element("path", class_="place", d=f"M{across:.2f} {area.top:.2f}V{area.bottom:.2f}")
     right = across + 5 + text_width(word) < area.right
-    return element("g", line, text(word, across + (5 if right else -5), area.top + 9, "start" if right else "end"))
+    return element("g", line, text(word, across + (5 if right else -5), area.bottom - 6, "start" if right else "end"))
 
 
 def _ends(values: Sequence[Estimate]) -> list[float]:

@@ -63,7 +63,11 @@ def _item(verdict: Verdict) -> Element:
 
 
 def _tested(reason: Tested) -> str:
-    return f"A likely reason tested, with {reason.text}: {reason.verdict.verdict}. {reason.verdict.sentence}"
+    found = reason.verdict
+    if found.verdict == "not enough data":
+        return f"A likely reason to be tested, with {reason.text}. {found.sentence}"
+    said = "held" if found.verdict == "held" else "not held either"
+    return f"A likely reason tested, with {reason.text}: {said}. {found.sentence}"
 
 
 def _sign(verdict: Verdict) -> Element:

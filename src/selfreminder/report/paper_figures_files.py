@@ -142,9 +142,9 @@ def _lines(axes: Axes, panel: LinePanel) -> None:
         axes.axvline(x, color="#5a6472", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         left, right = axes.get_xlim()
         beyond = x * x > left * right if panel.log else 2 * x > left + right
-        offset, side = ((-4, -4), "right") if beyond else ((4, -4), "left")
-        where = {"xy": (x, 1.0), "xycoords": ("data", "axes fraction"), "xytext": offset}
-        axes.annotate(word, **where, textcoords="offset points", ha=side, va="top")
+        offset, side = ((-4, 4), "right") if beyond else ((4, 4), "left")
+        where = {"xy": (x, 0.0), "xycoords": ("data", "axes fraction"), "xytext": offset}
+        axes.annotate(word, **where, textcoords="offset points", ha=side, va="bottom")
 
 
 def _bars(axes: Axes, panel: BarPanel) -> None:

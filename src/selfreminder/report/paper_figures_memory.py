@@ -1,7 +1,7 @@
 """The paper's figures of how much has to be kept."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from selfreminder.report.charts import Series
@@ -67,7 +67,7 @@ def bytes_kept(shown: Shown) -> Plate:
     across = sorted(x for each in series for x in each.x)
     levels = [(e, Estimate(e.result.task_average.mean, None)) for e in shown.of("ewc")]
     level = [Series(e.method, e.colour, "", across, [mean] * len(across), _LEVEL) for e, mean in levels]
-    marks, note = where_equal(ways.get("fsr-logit, uint8", []), shown.of("ewc"))
+    marks, note = where_equal(ways, shown.of("ewc"))
     panel = LinePanel(
         "After the last task",
         (*series, *level),
@@ -81,28 +81,37 @@ def bytes_kept(shown: Shown) -> Plate:
     return Plate((panel,), tuple(series), note)
 
 
-def where_equal(logit: Sequence[Entry], ewc: Sequence[Entry]) -> tuple[tuple[tuple[float, str], ...], str]:
-    """How many bytes fsr-logit needs to be as good as EWC: between two sizes, on a straight line over log bytes.
+def where_equal(ways: Mapping[str, Sequence[Entry]], ewc: Sequence[Entry]) -> tuple[tuple[tuple[float, str], ...], str]:
+    """The fewest bytes with which fsr-logit is as good as EWC, of all ways of keeping images.
 
     Gives the place with its words, and a sentence.
     """
-    if not logit or not ewc:
+    if not ways or not ewc:
         return (), ""
-    points = sorted((line.result.bytes, line.result.task_average.mean) for line in logit)
     level, whole = ewc[0].result.task_average.mean, ewc[0].result.bytes
+    found = [(*place, name) for name, lines in ways.items() if (place := _reaches(lines, level)) is not None]
+    if not found:
+        return (), "No memory is as good as EWC."
+    where, between, name = min(found)
+    share = f"{_percent(where / whole)} of EWC's bytes"
+    note = f"As good as EWC: {name}, with {'about' if between else 'at most'} {show_bytes(where)}, {share} (marked)."
+    return ((where, share if between else f"≤ {share}"),), note
+
+
+def _reaches(lines: Sequence[Entry], level: float) -> tuple[float, bool] | None:
+    """The bytes at which an accuracy is reached: between two sizes, on a straight line over log bytes.
+
+    False with them: the smallest memory is as good already, and fewer bytes may do.
+    """
+    points = sorted((line.result.bytes, line.result.task_average.mean) for line in lines)
     above = next((place for place, (_, accuracy) in enumerate(points) if accuracy >= level), None)
     if above is None:
-        return (), "No memory of uint8 images is as good as EWC."
+        return None
     where, accuracy = points[above]
     if above == 0:
-        share = _percent(where / whole)
-        note = f"The smallest memory of uint8 images, {share} of EWC's bytes, is as good as EWC or better (marked)."
-        return ((where, f"≤ {share} of EWC's bytes"),), note
+        return where, False
     before, lower = points[above - 1]
-    where = math.exp(math.log(before) + math.log(where / before) * (level - lower) / (accuracy - lower))
-    share = _percent(where / whole)
-    note = f"With uint8 images, fsr-logit equals EWC at about {show_bytes(where)}, {share} of EWC's bytes (marked)."
-    return ((where, f"{share} of EWC's bytes"),), note
+    return math.exp(math.log(before) + math.log(where / before) * (level - lower) / (accuracy - lower)), True
 
 
 def _percent(share: float) -> str:

@@ -30,8 +30,9 @@ def logit_bars(shown: Shown) -> Plate:
 
 def heatmaps(shown: Shown) -> Plate:
     """Predictions by true class."""
-    # Before there is anything to remember, all of them train alike.
-    asked = [(line, 0, "After task 1: all methods") for line in shown.lines[:1]]
+    # Before there is anything to remember, all of them train alike, unless their step sizes differ.
+    alike = len({line.experiment.lr for line in shown.lines}) == 1
+    asked = [(line, 0, f"After task 1: {'all methods' if alike else line.method}") for line in shown.lines[:1]]
     for line in shown.of("adam", "fsr-logit", "fsr-distill"):
         size = "" if line.method == "adam" else f", {line.experiment.size}"
         asked.append((line, 1, f"After task 2: {line.method}{size}"))
