@@ -73,7 +73,7 @@ _REASONS = (
     Reason(
         "C3",
         "permuted",
-        "the paper's step size for EWC, 1e-4, and the best λ at that, as if its few steps here were many",
+        "the paper's step size for EWC, 1e-4, and the best λ at that",
         _papers_step_size,
     ),
     Reason(
