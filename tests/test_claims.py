@@ -205,7 +205,7 @@ def test_every_claim_holds_in_the_papers_world() -> None:
     for v in found:
         assert v.margin is not None and v.interval is not None
         assert v.interval[0] <= v.margin <= v.interval[1]
-        assert v.sentence.endswith(f", {v.seeds} seeds.") and v.seeds in (3, 5)
+        assert v.sentence.endswith(f". {v.seeds} seeds.") and v.seeds in (3, 5)
         assert v.numbers and all(check.holds for check in v.checks)
 
 
@@ -255,7 +255,7 @@ OTHERWISE: dict[str, list[Changes]] = {
 def test_a_world_that_is_otherwise(name: str, changes: Changes) -> None:
     found = claim(name)(Runs(shown(name, changes), SCALE))
     assert found.verdict == "not held"
-    assert "; the rule asks for " in found.sentence
+    assert "fails" in found.sentence
     assert any(not check.holds for check in found.checks)
 
 
@@ -418,15 +418,35 @@ def test_untuned_methods_are_named() -> None:
 
 
 def test_a_sentence_says_the_numbers() -> None:
-    logit = Series("fsr-logit", (0.88, 0.885, 0.89), "after 10 tasks")
-    ewc = Series("ewc", (0.68, 0.675, 0.682), "after 10 tasks")
+    logit = Series("fsr-logit", (0.88, 0.885, 0.89), 10)
+    ewc = Series("ewc", (0.68, 0.675, 0.682), 10)
     assert above(logit, ewc).sentence == (
-        "after 10 tasks fsr-logit is at .885, ewc at .679: 20.6 points above, 95 % interval 19.3 to 21.9, 3 seeds"
+        "after 10 tasks fsr-logit is at .885, ewc at .679: 20.6 points above, 95 % interval 19.3 to 21.9"
     )
-    ratio = Series("ρ of hat", (-0.1, -0.12), "after 1 task", points=False)
-    assert above(ratio, ratio.constant("no forgetting", 0.0)).sentence == (
-        "after 1 task ρ of hat is at −.110, no forgetting at .000: .110 below, 95 % interval −.237 to .017, 2 seeds"
-    )
+
+
+def test_a_sentence_over_time_says_which_way_it_went() -> None:
+    earlier, later = Series("ewc", (0.90, 0.92, 0.94), 1), Series("ewc", (0.81, 0.82, 0.83), 5)
+    fell = "ewc falls from .920 after 1 task to .820 after 5 tasks, by 10.0 points, 95 % interval 7.5 to 12.5"
+    assert above(earlier, later).sentence == above(later, earlier).sentence == fell
+    rose = "ewc rises from .820 after 1 task to .920 after 5 tasks, by 10.0 points, 95 % interval 7.5 to 12.5"
+    low, high = replace(later, after=1), replace(earlier, after=5)
+    assert above(low, high).sentence == above(high, low).sentence == rose
+
+
+def test_a_sentence_says_what_a_number_is_asked_to_be() -> None:
+    ratio = Series("ρ of hat", (-0.1, -0.12), 1, points=False)
+    said = "after 1 task ρ of hat is at −.110, 95 % interval −.237 to .017; asked for: {} −.050, little"
+    little = ratio.constant("little", -0.05)
+    assert above(ratio, little).sentence == said.format("at least")
+    assert above(little, ratio).sentence == said.format("at most")
+
+
+def test_a_verdict_says_all_of_a_few_comparisons_and_the_closest_of_many() -> None:
+    few = claim("C5")(Runs(shown("C5", {}), SCALE)).sentence
+    assert "ewc falls" in few and "fsr-logit" in few
+    many = claim("C10")(Runs(shown("C10", {}), SCALE)).sentence
+    assert "of 12 comparisons" in many
 
 
 def test_one_seed_is_not_enough() -> None:

@@ -19,7 +19,7 @@ from selfreminder.experiment.progress import Done, Failed, Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuned import is_tuned, tuned
+from selfreminder.experiment.tuned import not_tuned, tuned
 from selfreminder.memory_file import open_memory
 from selfreminder.sizes import Size
 from selfreminder.train import StoppedError
@@ -266,11 +266,17 @@ def test_every_method_has_a_strength_and_it_is_known_who_chose_it() -> None:
         for scale in of_benchmark.scales:
             assert all(tuned(name, scale, method)["strength"] > 0 for method in with_strength)
     for method in ("sgd", "fsr-logit", "fsr-distill", "fsr-logitlab"):
-        assert is_tuned("permuted-mnist", "small", method)
-    assert not is_tuned("mixture", "small", "fsr-logit")
+        assert not_tuned("permuted-mnist", "small", method) is None
+    assert not_tuned("mixture", "demo", "fsr-logit") == "fsr-logit: defaults"
+    assert not_tuned("permuted-mnist", "small", "fsr-logit", Size(50)) is None
+    assert not_tuned("permuted-mnist", "small", "fsr-logit", Size(1)) is None
+    assert not_tuned("permuted-mnist", "small", "fsr-logit", Size(2)) == (
+        "fsr-logit (2 per class): what was chosen for 50 per class"
+    )
+    assert not_tuned("permuted-mnist", "small", "ewc", Size(2)) is None  # it has no memory
     own, other = (tuned("permuted-mnist", "small", "fsr-logit", Size(n))["strength"] for n in (50, 1))
     assert own < other  # few items need a stronger hold
-    assert Comparison(benchmark="mixture", scale="demo", methods=("sgd", "hat")).untuned == ["hat"]
+    assert Comparison(benchmark="mixture", scale="demo", methods=("sgd", "hat")).untuned == ["hat: defaults"]
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -99,7 +99,7 @@ def test_a_scale_is_that_of_a_comparison(sweep: Any, name: str, scale: str) -> N
 
 def test_what_the_file_says_goes_before_the_scale(sweep: Any) -> None:
     text = 'benchmark = "mixture"\nscale = "demo"\nseeds = 1\nimages = "none"\nmethod = "ewc"\n'
-    assert sweep(text).untuned == ["ewc"]
+    assert sweep(text).untuned == ["ewc: defaults"]
     chosen = sweep(text + "strength = 7")
     assert chosen.untuned == []
     assert (chosen.experiments[0].strength, chosen.experiments[0].images) == (7.0, None)

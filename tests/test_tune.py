@@ -32,7 +32,7 @@ from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.study import JOURNAL, Study, claimed, open_journal
 from selfreminder.experiment.sweep import read_sweep
 from selfreminder.experiment.tune import STEP_SIZES, STRENGTHS, Tuning
-from selfreminder.experiment.tuned import TUNED, is_tuned, read_table, section_of, tuned, with_section, write_sections
+from selfreminder.experiment.tuned import TUNED, not_tuned, read_table, section_of, tuned, with_section, write_sections
 from selfreminder.report.tuning import tuning_figure
 from selfreminder.sizes import Size
 
@@ -453,6 +453,7 @@ def test_a_table_goes_before_the_one_that_comes_with_selfreminder(tmp_path: Path
     table.write_text(
         "[permuted-mnist.small.ewc]\nstrength = 7\nlr = 0.002\nvalidation = {}\n"
         "[permuted-mnist.small.icarl.at_per_class.1]\nstrength = 8\nvalidation = {}\n"
+        "[mixture.demo.icarl]\nstrength = 3\nvalidation = {}\nwhere = { tasks = 3, epochs = 2 }\n"
         '[mixture.small.fsr-logit.at_per_task.9]\nstrength = 9\nmemory_batch = "none"\nvalidation = {}\n'
     )
 
@@ -465,8 +466,9 @@ def test_a_table_goes_before_the_one_that_comes_with_selfreminder(tmp_path: Path
     assert chosen("icarl", Size(1))["strength"] == 8
     assert chosen("icarl", Size(77)) == chosen("icarl") == tuned("permuted-mnist", "small", "icarl")
     assert chosen("fsr-logit", Size(per_task=9), "mixture") == {"strength": 9, "memory_batch": None}
-    assert is_tuned("mixture", "small", "fsr-logit", Size(per_task=9), table)
-    assert not is_tuned("mixture", "small", "fsr-logit", None, table)
+    assert not_tuned("mixture", "small", "fsr-logit", Size(per_task=9), table) is None
+    assert not_tuned("mixture", "demo", "fsr-logit", None, table) == "fsr-logit: defaults"
+    assert not_tuned("mixture", "demo", "icarl", None, table) == "icarl: what was chosen with 3 tasks, 2 epochs"
 
     (run,) = Comparison(benchmark="permuted-mnist", scale="small", methods=("ewc",), seeds=1, tuned=table).experiments
     assert (run.strength, run.lr) == (7, 0.002)

@@ -185,7 +185,8 @@ def _validation_loss(model: nn.Module, task: Task, method: Method, how: Training
     """The method's own loss, penalty and all, on validation data in eval mode."""
     data = method.validation_set(task).to(how.device)
     generator = _default_generator(data.x.device)
-    generator.manual_seed(seed_for(how.seed, "validation", task.index, epoch))
+    # The same draw from a memory at every epoch: another would make a loss look better or worse by chance.
+    generator.manual_seed(seed_for(how.seed, "validation", task.index))
     model.eval()
     total = 0.0
     for index in torch.arange(len(data), device=data.x.device).split(_EVALUATION_BATCH):

@@ -18,6 +18,7 @@ from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done
 from selfreminder.experiment.records import read
+from selfreminder.experiment.tuned import untuned_sentence
 from selfreminder.report.curves import MethodResult, results
 from selfreminder.sizes import show_bytes
 
@@ -151,5 +152,5 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
     if "generated" in experiment.data:
         print("Made-up images: this shows that the command works, not how methods compare.")
     if comparison.untuned:
-        print(f"Not tuned for this benchmark at this scale, defaults were used: {', '.join(comparison.untuned)}")
+        print(untuned_sentence(comparison.untuned))
     print(f"Figures: {', '.join(map(str, figures))}")

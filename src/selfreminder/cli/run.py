@@ -18,6 +18,7 @@ from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed
 from selfreminder.experiment.records import read
 from selfreminder.experiment.sweep import Sweep, read_sweep
+from selfreminder.experiment.tuned import untuned_sentence
 from selfreminder.experiment.uses import uses
 from selfreminder.report.groups import Group, grouped
 from selfreminder.sizes import show_bytes
@@ -143,7 +144,7 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
     if found:
         print_table(*_table(found, names))
     if sweep.untuned:
-        print(f"Not tuned for this benchmark at this scale, defaults were used: {', '.join(sweep.untuned)}")
+        print(untuned_sentence(sweep.untuned))
     if figures:
         print(f"Figures: {', '.join(map(str, figures))}")
 

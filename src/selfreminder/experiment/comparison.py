@@ -16,7 +16,7 @@ from selfreminder.experiment.benchmarks import SCALES, Scale, benchmark
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuned import CHOSEN, is_tuned, tuned
+from selfreminder.experiment.tuned import CHOSEN, not_tuned, tuned
 from selfreminder.sizes import Size
 
 _FILE = "comparison.json"
@@ -110,9 +110,10 @@ class Comparison:
 
     @property
     def untuned(self) -> list[str]:
-        """Methods whose strength or step size nobody chose for this benchmark at this scale."""
+        """Methods whose strength or step size nobody chose for this benchmark, scale and memory, and what is taken."""
         names = dict.fromkeys(experiment.method for experiment in self.experiments)
-        return [name for name in names if not is_tuned(self.benchmark, self.scale, name, self.size, self.tuned)]
+        found = (not_tuned(self.benchmark, self.scale, name, self.size, self.tuned) for name in names)
+        return [said for said in found if said is not None]
 
     @property
     def identity(self) -> dict[str, Any]:

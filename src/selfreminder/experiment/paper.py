@@ -50,9 +50,8 @@ class Figure:
         return sorted(found.values(), key=lambda experiment: experiment.seed)
 
     def untuned(self, scale: str) -> list[str]:
-        """Methods whose strength or step size nobody chose for the benchmark at this scale."""
-        names = (name for comparison in self.comparisons(scale) for name in comparison.untuned)
-        return list(dict.fromkeys(names))
+        """Methods whose strength or step size nobody chose for its runs at this scale, and what they take."""
+        return list(dict.fromkeys(said for comparison in self.comparisons(scale) for said in comparison.untuned))
 
 
 def figure(name: str) -> Figure:

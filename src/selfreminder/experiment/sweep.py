@@ -29,7 +29,7 @@ from selfreminder import methods as all_methods
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuned import is_tuned
+from selfreminder.experiment.tuned import not_tuned
 from selfreminder.experiment.uses import uses
 from selfreminder.experiment.values import from_text, typed
 from selfreminder.sizes import Size
@@ -70,15 +70,15 @@ class Sweep:
 
     @property
     def untuned(self) -> list[str]:
-        """Methods that take defaults where nobody chose a strength or step size for the benchmark at the scale."""
+        """As a comparison's, of methods whose strength and step size the file does not say."""
         if self.scale is None:
             return []
-        found: dict[str, None] = {}
+        found: dict[str | None, None] = {}
         for e in self.experiments:
             said = {*self.fixed, *self.grid, *self.methods.get(e.method, ())}
-            if not {"strength", "lr"} & said and not is_tuned(e.benchmark, self.scale, e.method, e.size, self.tuned):
-                found[e.method] = None
-        return list(found)
+            if not {"strength", "lr"} & said:
+                found[not_tuned(e.benchmark, self.scale, e.method, e.size, self.tuned)] = None
+        return [said for said in found if said is not None]
 
     def _all(self) -> Iterator[Experiment]:
         for benchmark in self._values("benchmark"):

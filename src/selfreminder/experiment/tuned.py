@@ -15,6 +15,7 @@ from selfreminder import methods
 from selfreminder.atomic import write_text
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import BENCHMARKS, benchmark
+from selfreminder.experiment.uses import uses
 from selfreminder.experiment.values import typed
 from selfreminder.sizes import Size
 
@@ -37,16 +38,40 @@ def tuned(
     `size` is the memory's: where something was chosen for that, it is taken. `table` is a file whose sections go before
     those of the table that comes with selfreminder.
     """
-    entry = _entry(benchmark_name, scale, method, size, table)
-    return {name: value for name, value in entry.items() if name in CHOSEN}
+    own, of_size = _entries(benchmark_name, scale, method, size, table)
+    chosen = {name: value for name, value in (own | of_size).items() if name in CHOSEN}
+    return {name: None if value == "none" else value for name, value in chosen.items()}
 
 
-def is_tuned(benchmark_name: str, scale: str, method: str, size: Size | None = None, table: Path | None = None) -> bool:
-    """Whether it was chosen for this benchmark at this scale; of a method with nothing to choose, it was."""
-    entry = _entry(benchmark_name, scale, method, size, table)
-    if not entry and method == "sgd":
-        return benchmark(benchmark_name).scales[scale].lr is not None
-    return not entry or "validation" in entry or "by" in entry
+def not_tuned(
+    benchmark_name: str, scale: str, method: str, size: Size | None = None, table: Path | None = None
+) -> str | None:
+    """What is taken where nothing was chosen for this benchmark, scale and memory: a method and words.
+
+    None where it was, and of a method with nothing to choose.
+
+    >>> not_tuned("permuted-mnist", "small", "fsr-logit", Size(77))
+    'fsr-logit (77 per class): what was chosen for 50 per class'
+    """
+    own, of_size = _entries(benchmark_name, scale, method, size, table)
+    at = benchmark(benchmark_name).scales[scale]
+    if _was_chosen(of_size):
+        return None
+    if not own:
+        return "sgd: the paper's step size" if method == "sgd" and at.lr is None else None
+    if not _was_chosen(own):
+        return f"{method}: defaults"
+    usual = Size(per_class=at.per_class)
+    if size not in (None, usual) and uses(method, "per_class"):
+        return f"{method} ({size}): what was chosen for {usual}"
+    if where := own.get("where"):
+        return f"{method}: what was chosen with {', '.join(f'{value} {name}' for name, value in where.items())}"
+    return None
+
+
+def untuned_sentence(said: Sequence[str]) -> str:
+    """What `not_tuned` found of several methods, for people."""
+    return f"Not tuned for this: {'; '.join(said)}."
 
 
 def section_of(benchmark_name: str, scale: str, method: str, size: Size | None = None) -> Keys:
@@ -109,7 +134,10 @@ def _tables(path: Path, keys: Keys, value: Any) -> dict[str, Table]:
     return value
 
 
-def _entry(benchmark_name: str, scale: str, method: str, size: Size | None, table: Path | None) -> Table:
+def _entries(
+    benchmark_name: str, scale: str, method: str, size: Size | None, table: Path | None
+) -> tuple[Table, Table]:
+    """What is said of a method, and what of it with a memory of that size."""
     default: Table = {}
     entry: Table = {}
     of_size: Table = {}
@@ -121,8 +149,11 @@ def _entry(benchmark_name: str, scale: str, method: str, size: Size | None, tabl
         if size is not None:
             kind, amount = _place(size)
             of_size = said.get(kind, {}).get(amount, of_size)
-    values = (entry or default) | of_size
-    return {name: None if value == "none" and name in CHOSEN else value for name, value in values.items()}
+    return entry or default, of_size
+
+
+def _was_chosen(entry: Table) -> bool:
+    return "validation" in entry or "by" in entry
 
 
 def _place(size: Size) -> tuple[str, str]:

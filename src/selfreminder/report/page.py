@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from xml.etree.ElementTree import Element
 
 from selfreminder import __version__
+from selfreminder.experiment.tuned import untuned_sentence
 from selfreminder.metrics import t_interval, task_average
 from selfreminder.report.blocks import document, note, number, panel, plot, section, table, warning
 from selfreminder.report.charts import Series, heat_scale, heatmap, legend, line_chart, swatch
@@ -203,8 +204,7 @@ def _warnings(found: Findings) -> list[Element]:
     if any("generated" in experiment.data for experiment in found.experiments):
         said.append(warning("Made-up images: this shows that the command works, not how methods compare."))
     if found.redo and found.redo.comparison and found.redo.comparison.untuned:
-        names = ", ".join(found.redo.comparison.untuned)
-        said.append(warning(f"Not tuned for this benchmark at this scale, defaults were used: {names}."))
+        said.append(warning(untuned_sentence(found.redo.comparison.untuned)))
     return said
 
 

@@ -40,19 +40,29 @@ def verdicts_block(verdicts: Sequence[Verdict]) -> Element:
 def claim_block(verdict: Verdict) -> Element:
     """A claim beside its figure: what became of it, the rule, and the numbers."""
     rule = next(claim.rule for claim in claims() if claim.id == verdict.id)
-    pairs = [[name, _number(value)] for name, value in verdict.numbers.items()]
-    numbers = table(["What", "Mean over seeds"], pairs, "Numbers") if pairs else None
-    checks = element("ul", *map(_check, verdict.checks), class_="checks") if verdict.checks else None
+    tested: list[Element] = []
+    for each in verdict.tested:
+        tested.append(element("p", _whole(_tested(each)), class_="note"))
+        if each.verdict.checks:
+            tested.append(element("details", element("summary", "Its numbers"), *_numbers(each.verdict)))
     return element(
         "div",
         element("h3", _sign(verdict), f"{verdict.id} {verdict.verdict}"),
         element("p", f"{_capital(verdict.claim)}."),
         element("p", _whole(verdict.sentence), class_="note"),
-        *(element("p", _tested(each), class_="note") for each in verdict.tested),
-        element("details", element("summary", "Rule and numbers"), element("p", rule), checks, numbers),
+        element("details", element("summary", "Rule and numbers"), element("p", rule), *_numbers(verdict)),
+        *tested,
         class_=f"claim {_kind(verdict)}",
         id=f"claim-{verdict.id}",
     )
+
+
+def _numbers(verdict: Verdict) -> list[Element]:
+    if not verdict.checks:
+        return []
+    pairs = [[name, _number(value)] for name, value in verdict.numbers.items()]
+    checks = element("ul", *map(_check, verdict.checks), class_="checks")
+    return [checks, table(["What", "Mean over seeds"], pairs, "Numbers")]
 
 
 def _item(verdict: Verdict) -> Element:
@@ -89,18 +99,13 @@ def _kind(verdict: Verdict) -> str:
 
 def _check(check: Check) -> Element:
     """A difference, paired by seed, and whether it is as the rule asks."""
-    low, high = (_amount(check, end) for end in check.interval)
-    unit = " points" if check.above.points else ""
-    said = f"{check.above.label} − {check.below.label}: {_amount(check, check.margin)}{unit}, "
+    low, high = map(check.end, check.interval)
+    said = f"{check.above.label} − {check.below.label}: {check.difference(check.margin)}, "
     said += _whole(f"95 % interval {low} to {high}")
     sign, word = ("✓", "holds") if check.holds else ("✗", "does not hold")
     asked = element("small", f"asked for: {check.rule}; {word}")
     kind = "held" if check.holds else "not-held"
     return element("li", element("span", sign, class_="sign"), element("span", said, asked), class_=kind)
-
-
-def _amount(check: Check, value: float) -> str:
-    return decimal(100 * value, 1) if check.above.points else decimal(value)
 
 
 def _number(value: float) -> str:

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 
 from selfreminder import __version__
 from selfreminder.errors import MemoryFileError
+from selfreminder.experiment.tuned import untuned_sentence
 from selfreminder.memory_file import open_memory
 from selfreminder.report.blocks import document, note, panel, plot, section, warning
 from selfreminder.report.charts import bar_chart, heat_scale, heatmap, legend, line_chart
@@ -77,8 +78,8 @@ def figure_block(shown: Shown, verdicts: Sequence[Verdict]) -> Element:
         )
     if verdicts:
         said.append(element("div", *map(claim_block, verdicts), class_="claims"))
-    if untuned := list(dict.fromkeys(method for verdict in verdicts for method in verdict.untuned)):
-        said.append(note(f"Not tuned for this benchmark at this scale, defaults were used: {', '.join(untuned)}."))
+    if untuned := shown.figure.untuned(shown.scale):
+        said.append(note(untuned_sentence(untuned)))
     found = _findings(shown)
     if shown.runs:
         said.append(_folded("Numbers", results_block(found.entries)))

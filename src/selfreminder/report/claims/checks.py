@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from selfreminder.metrics import t_interval
 from selfreminder.report.claims.lines import NotEnoughDataError, Series
+from selfreminder.report.markup import decimal
 
 FAR = 0.1
 NOTICEABLE = 0.03
@@ -33,6 +34,8 @@ class Check:
     slack: float
     """by how much the rule holds, or if negative does not"""
     holds: bool
+    is_limit: bool = False
+    """a difference may be there, but no larger one: the numbers alone do not tell what was asked for"""
 
     @property
     def seeds(self) -> int:
@@ -40,17 +43,54 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """The two numbers, their difference and its interval."""
+        """What was measured, by how much it differs, and the interval of that."""
+        if self.above.is_bound or self.below.is_bound:
+            return self._beside_a_bound()
+        if self.above.who == self.below.who:
+            return self._over_time()
         a, b = self.above, self.below
-        also = b.who if a.when == b.when else f"{b.when} {b.who}"
-        said = f"{a.when} {a.who} is at {_decimal(a.mean)}, {also} at {_decimal(b.mean)}".strip()
-        low, high = (self._amount(end) for end in self.interval)
-        unit, where = "points " if a.points else "", "above" if self.margin >= 0 else "below"
-        margin = f"{self._amount(abs(self.margin))} {unit}{where}"
-        return f"{said}: {margin}, 95 % interval {low} to {high}, {self.seeds} seeds"
+        said = f"{a.when} {a.who} is at {decimal(a.mean)}, {b.who} at {decimal(b.mean)}".strip()
+        where = "above" if self.margin >= 0 else "below"
+        return f"{said}: {self.difference(abs(self.margin))} {where}, {self._between(*self.interval)}"
 
-    def _amount(self, value: float) -> str:
-        return f"{100 * value:.1f}".replace("-", "−") if self.above.points else _decimal(value)
+    def end(self, value: float) -> str:
+        """An end of the interval, in points where people count in those; one that is not 0 does not look it.
+
+        >>> a, b = Series("a", (0.9, 0.7)), Series("b", (0.8, 0.5))
+        >>> above(a, b).end(0.1234), above(a, b).end(0.0000752)
+        ('12.3', '.008')
+        """
+        value, digits = (100 * value, 1) if self.above.points else (value, 3)
+        return decimal(value, digits + 2 if value and abs(value) < 0.5 * 10**-digits else digits)
+
+    def difference(self, value: float) -> str:
+        """One with its unit."""
+        return f"{decimal(100 * value, 1)} points" if self.above.points else decimal(value)
+
+    def _beside_a_bound(self) -> str:
+        found, bound, asked = self.above, self.below, "at least"
+        low, high = (bound.mean + end for end in self.interval)
+        if found.is_bound:
+            found, bound, asked = bound, found, "at most"
+            low, high = (bound.mean - end for end in reversed(self.interval))
+        interval = "" if low == high else f", 95 % interval {decimal(low)} to {decimal(high)}"
+        said = f"{found.when} {found.who} is at {decimal(found.mean)}{interval}".strip()
+        return f"{said}; asked for: {asked} {decimal(bound.mean)}, {bound.who}"
+
+    def _over_time(self) -> str:
+        """A fall or a rise, from the earlier of the two to the later."""
+        first, last = sorted((self.above, self.below), key=lambda series: series.after or 0)
+        fall, (low, high) = self.margin, self.interval
+        if first is self.below:
+            fall, low, high = -fall, -high, -low
+        went = "falls"
+        if fall < 0:
+            went, low, high = "rises", -high, -low
+        said = f"{first.who} {went} from {decimal(first.mean)} {first.when} to {decimal(last.mean)} {last.when}"
+        return f"{said}, by {self.difference(abs(fall))}, {self._between(low, high)}"
+
+    def _between(self, low: float, high: float) -> str:
+        return f"95 % interval {self.end(low)} to {self.end(high)}"
 
 
 def above(a: Series, b: Series) -> Check:
@@ -81,7 +121,7 @@ def at_least(least: float, a: Series, b: Series) -> Check:
 def at_most(most: float, a: Series, b: Series) -> Check:
     """The mean difference alone."""
     d, low, high = _difference(a, b)
-    return Check(a, b, d, (low, high), f"a mean of at most {_asked(a, most)}", most - d, d <= most)
+    return Check(a, b, d, (low, high), f"a mean of at most {_asked(a, most)}", most - d, d <= most, is_limit=True)
 
 
 def at_least_equal(a: Series, b: Series) -> Check:
@@ -107,13 +147,4 @@ def _difference(a: Series, b: Series) -> tuple[float, float, float]:
 
 
 def _asked(series: Series, amount: float) -> str:
-    return f"{100 * amount:g} points" if series.points else _decimal(amount)
-
-
-def _decimal(value: float) -> str:
-    """Without the leading zero.
-
-    >>> _decimal(0.885), _decimal(-0.0712), _decimal(1.5)
-    ('.885', '−.071', '1.500')
-    """
-    return f"{value:.3f}".replace("0.", ".", 1 if abs(value) < 1 else 0).replace("-", "−")
+    return f"{100 * amount:g} points" if series.points else decimal(amount)

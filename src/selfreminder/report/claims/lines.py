@@ -26,9 +26,16 @@ class Series:
 
     who: str
     values: tuple[float, ...]
-    when: str = ""
+    after: int | None = None
+    """so many tasks; None: it is of a whole run"""
     points: bool = True
     """accuracies, whose differences people count in hundredths"""
+    is_bound: bool = False
+    """no measurement, but what one is compared with"""
+
+    @property
+    def when(self) -> str:
+        return "" if self.after is None else f"after {self.after} task{'s' if self.after > 1 else ''}"
 
     @property
     def label(self) -> str:
@@ -40,11 +47,11 @@ class Series:
 
     def minus(self, other: "Series") -> "Series":
         differences = tuple(a - b for a, b in zip(self.values, other.values, strict=True))
-        return replace(self, who=f"{self.who} − {other.who}", values=differences)
+        return replace(self, who=f"the lead of {self.who} over {other.who}", values=differences)
 
     def constant(self, who: str, value: float) -> "Series":
         """A number that does not depend on the seed, to compare this with."""
-        return replace(self, who=who, values=(value,) * len(self.values))
+        return replace(self, who=who, values=(value,) * len(self.values), is_bound=True)
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ class Line:
     def _each(self, number: Callable[[Records, int], float], after: int | None) -> Series:
         count = self.tasks if after is None else after
         values = tuple(number(run, count - 1) for run in self.runs)
-        return Series(self.name, values, f"after {count} task{'s' if count > 1 else ''}")
+        return Series(self.name, values, count)
 
 
 _Change = Callable[[Experiment], Experiment | None]

@@ -99,8 +99,8 @@ def c11(runs: Runs) -> Finding:
     before, after = (logit.probes(task, "logit_mean") for task in (0, 1))
     own = [_mean([row[k] >= max(row) for k, row in enumerate(means)]) for means in after]
     alike = [correlation(_flat(a), _flat(b)) for a, b in zip(before, after)]
-    shares = Series("the share of classes with the largest mean logit", tuple(own), "after 2 tasks", points=False)
-    alikes = Series("the correlation of mean logits", tuple(alike), "after 2 tasks", points=False)
+    shares = Series("the share of classes with the largest mean logit", tuple(own), 2, points=False)
+    alikes = Series("the correlation of mean logits", tuple(alike), 2, points=False)
     deviations = {
         f"deviation of logits after task {task + 1}": _mean(
             [_mean(_flat(m)) for m in logit.probes(task, "logit_deviation")]
@@ -138,7 +138,7 @@ def _kept_diagonal(line: Line) -> Series:
     if min(before) <= 0:
         raise NotEnoughDataError(f"{line.name} predicts nothing right after the first task")
     kept = tuple(new / old for old, new in zip(before, after))
-    return Series(f"the diagonal kept by {line.name}", kept, "after 2 tasks")
+    return Series(f"the diagonal kept by {line.name}", kept, 2)
 
 
 def _diagonal(counts: list[list[float]]) -> float:

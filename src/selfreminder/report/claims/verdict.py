@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from inspect import getdoc
 from typing import Any, Literal
 
+from selfreminder import methods
 from selfreminder.experiment.paper import figure
 from selfreminder.experiment.reasons import reasons
 from selfreminder.experiment.records import Records
@@ -13,6 +14,8 @@ from selfreminder.report.claims.checks import Check
 from selfreminder.report.claims.lines import NotEnoughDataError, Runs
 
 _DIGITS = 6
+_FEW = 4
+"""comparisons that a sentence can have; of more it has the closest"""
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,17 @@ class Verdict:
         """As JSON can say it."""
         return {
             "claim": self.claim,
+            "figure": self.figure,
+            **self.found(),
+            "untuned": list(self.untuned),
+            "tested": [{"with": each.text, **each.verdict.found()} for each in self.tested],
+        }
+
+    def found(self) -> dict[str, Any]:
+        """The verdict and what it rests on, as JSON can say it."""
+        return {
             "verdict": self.verdict,
             "sentence": self.sentence,
-            "figure": self.figure,
             "seeds": self.seeds,
             "margin": _plain(self.margin),
             "interval": _plain(self.interval),
@@ -59,11 +70,6 @@ class Verdict:
                     "holds": check.holds,
                 }
                 for check in self.checks
-            ],
-            "untuned": list(self.untuned),
-            "tested": [
-                {"with": each.text, "verdict": each.verdict.verdict, "sentence": each.verdict.sentence}
-                for each in self.tested
             ],
         }
 
@@ -163,13 +169,26 @@ def as_json(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Any]]:
 
 def _sentence(closest: Check, checks: Sequence[Check]) -> str:
     failing = sum(not check.holds for check in checks)
-    said = closest.sentence if closest.holds else f"{closest.sentence}; the rule asks for {closest.rule}"
-    if len(checks) > 1 and not failing:
-        said = f"the closest of {len(checks)} comparisons: {said}"
-    elif len(checks) > 1:
+    if len(checks) <= _FEW:
+        said = [_with_rule(check) for check in checks]
+    elif not failing:
+        said = [f"the closest of {len(checks)} comparisons: {_with_rule(closest)}"]
+    else:
         most = f"{failing} of {len(checks)} comparisons fail, this one most" if failing > 1 else ""
-        said = f"{most or f'one of {len(checks)} comparisons fails'}: {said}"
-    return f"{said[0].upper()}{said[1:]}."
+        said = [f"{most or f'one of {len(checks)} comparisons fails'}: {_with_rule(closest)}"]
+    return " ".join(f"{_capital(each)}." for each in (*said, f"{closest.seeds} seeds"))
+
+
+def _with_rule(check: Check) -> str:
+    if check.holds and not check.is_limit:
+        return check.sentence
+    said = [] if check.above.is_bound or check.below.is_bound else [f"asked for: {check.rule}"]
+    return f"{check.sentence} ({'; '.join(said + ([] if check.holds else ['fails']))})"
+
+
+def _capital(text: str) -> str:
+    """Names of methods stay as they are."""
+    return text if text.partition(" ")[0] in methods.names() else text[0].upper() + text[1:]
 
 
 def _plain(value: Any) -> Any:
