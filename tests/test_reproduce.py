@@ -27,6 +27,7 @@ from selfreminder.experiment.paper import FIGURES, experiments, figure
 from selfreminder.experiment.progress import Done
 from selfreminder.experiment.records import RECORDS, Records
 from selfreminder.experiment.spec import Experiment
+from selfreminder.metrics import task_average
 from selfreminder.report.charts import Series
 from selfreminder.report.claims import claims, judge
 from selfreminder.report.curves import Estimate
@@ -185,11 +186,19 @@ def test_what_the_lines_are_called() -> None:
 def test_heatmaps_and_bars_are_means_of_the_records() -> None:
     drawn = plate(shown_of("heatmaps"))
     assert drawn is not None
+    titles = [panel.title for panel in drawn.panels]
+    assert titles == [
+        "After task 1: adam",
+        "After task 2: adam",
+        "After task 1: logit, distill",  # these have another step size
+        "After task 2: fsr-logit, 1 per class",
+        "After task 2: fsr-distill, 1 per class",
+    ]
+    assert "a method keeps: adam .53, fsr-logit " in drawn.note
+    one_step_size = plate(shown_of("heatmaps", scale="demo"))
+    assert one_step_size is not None and one_step_size.panels[0].title == "After task 1: adam, logit, distill"
     before, adam, *_ = drawn.panels
     assert isinstance(before, HeatPanel) and isinstance(adam, HeatPanel)
-    assert (before.title, adam.title) == ("After task 1: adam", "After task 2: adam"), "others have another step size"
-    one_step_size = plate(shown_of("heatmaps", scale="demo"))
-    assert one_step_size is not None and one_step_size.panels[0].title == "After task 1: all methods"
     for panel, diagonal in ((before, 0.95), (adam, 0.5)):
         assert all(sum(cell.mean for cell in row) == pytest.approx(1) for row in panel.matrix)
         assert all(panel.matrix[k][k].mean == pytest.approx(diagonal) for k in range(10))
@@ -201,6 +210,26 @@ def test_heatmaps_and_bars_are_means_of_the_records() -> None:
         for task, of_task in enumerate(panel.bars):
             means = [run.tasks[task]["probe"]["logit_mean"][k][3] for run in runs]
             assert of_task.values[3] == Estimate(pytest.approx(sum(means) / len(runs)), 1.5)  # pyright: ignore
+
+
+def test_how_far_ahead_fsr_logit_is_by_size() -> None:
+    drawn = plate(shown_of("memory-sizes"))
+    assert drawn is not None
+    (ahead,) = (panel for panel in drawn.panels if panel.title == "fsr-logit above the others")
+    assert isinstance(ahead, LinePanel) and [series.name for series in ahead.series] == ["fsr-distill", "icarl"]
+    of = {
+        (run.experiment.method, run.experiment.per_class, run.experiment.seed): run
+        for run in world()
+        if run.experiment in figure("memory-sizes").experiments(SCALE)
+    }
+    for series in ahead.series:
+        assert list(series.x) == [1, 3, 5, 10, 50]
+        for size, lead in series.points:
+            pairs = [
+                [task_average(of[name, int(size), seed].test)[-1] for name in ("fsr-logit", series.name)]
+                for seed in range(5)
+            ]
+            assert lead == Estimate.of([own - other for own, other in pairs])
 
 
 def bytes_world(ewc: float, logit: dict[int, float]) -> Shown:
@@ -234,7 +263,7 @@ def test_where_fsr_equals_ewc_at_the_ends() -> None:
     own, ewc = better.of("fsr-logit"), better.of("ewc")
     ((where, word),), note = where_equal({"some": own[1:], "all": own}, ewc)
     assert (where, word) == (82_400, "≤ 2.6 % of EWC's bytes"), "of two ways the one with fewer bytes"
-    assert note == "As good as EWC: all, with at most 82.4 kB, 2.6 % of EWC's bytes (marked)."
+    assert note == "As good as EWC: all, with the smallest memory measured, 82.4 kB, 2.6 % of EWC's bytes (marked)."
     worse = bytes_world(0.95, sizes)
     assert where_equal({"uint8": worse.of("fsr-logit")}, worse.of("ewc"))[0] == ()
     assert where_equal({"uint8": worse.of("fsr-logit")}, []) == where_equal({}, ewc) == ((), "")

@@ -35,6 +35,8 @@ _MOST_BARS = 25
 """with more points than that, errors are drawn as a band"""
 _SMALLEST_WITH_NUMBER = 20.0
 """the side of a heatmap's cell in which a number can be read"""
+_TITLE = 19.0
+"""the room of a title below an axis"""
 _LEAN = 35
 """degrees by which labels lean that have no room side by side"""
 
@@ -117,6 +119,7 @@ def bar_chart(
     *,
     label: str,
     y_title: str,
+    x_title: str = "",
     limits: tuple[float, float] | None = None,
     size: tuple[float, float] = (WIDTH, HEIGHT),
 ) -> Element:
@@ -132,6 +135,7 @@ def bar_chart(
     if leaning:
         left = max(left, widest * math.cos(lean) - 0.5 * (width_of_all - left) / len(groups))
         below = 18 + widest * math.sin(lean)
+    below += _TITLE if x_title else 0.0
     area = Area(None, y_axis, left, bottom=height - below, right=width_of_all - 8)
     slot = area.width / len(groups)
     width = min(0.8 * slot / len(bars), 36.0)
@@ -157,6 +161,8 @@ def bar_chart(
             drawn.append(text(name, x + 3, y - 3, "end", transform=f"rotate(-{_LEAN} {x + 3:.2f} {y - 3:.2f})"))
         else:
             drawn.append(text(name, x, y))
+    if x_title:
+        drawn.append(text(x_title, left + area.width / 2, height - 4, "middle", "axis-title"))
     return svg(drawn, label, "bars", width_of_all, height)
 
 

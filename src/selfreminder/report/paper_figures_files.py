@@ -100,7 +100,7 @@ def _layout(panels: Sequence[object]) -> tuple[int, int, float]:
         return 2, -(-len(panels) // 2), 1.55
     if isinstance(panels[0], HeatPanel):
         return 1, len(panels), 1.95
-    columns = {1: 1, 3: 3}.get(len(panels), 2)
+    columns = {1: 1, 3: 3, 5: 3}.get(len(panels), 2)
     return -(-len(panels) // columns), columns, 2.3
 
 

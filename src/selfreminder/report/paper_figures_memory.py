@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from selfreminder.metrics import task_average
 from selfreminder.report.charts import Series
 from selfreminder.report.curves import Estimate
 from selfreminder.report.findings import Entry
@@ -18,7 +19,7 @@ _LEVEL = "4 3"
 
 
 def memory_sizes(shown: Shown) -> Plate:
-    """At the end against the memory's size; then over tasks, a panel for each method that has a memory."""
+    """At the end against the memory's size, and how far ahead fsr-logit is; then over tasks, a panel a method."""
     methods = [name for name in _WITH_MEMORY if shown.of(name)]
     others = shown.of("ewc", "sgd", "adam")
     sizes = sorted({experiment.per_class or 0 for experiment in shown.wanted if experiment.method in _WITH_MEMORY})
@@ -34,20 +35,44 @@ def memory_sizes(shown: Shown) -> Plate:
             said, shape = f"{size} per class", {"dash": DASHES[place], "marker": MARKERS[place]}
             over_tasks[name].append(curve(line, line.result.average_curve, said, **shape))
             keys.setdefault(size, curve(line, (), said, colour=_INK, **shape))
-        over_tasks[name] += [curve(line, line.result.average_curve, line.method) for line in others]
-    shared = limits([*end, *(each for series in over_tasks.values() for each in series)], least=0.0, most=1.0)
-    last = LinePanel(
-        "After the last task",
-        tuple(end),
-        "Images per class and task",
-        AVERAGE,
-        shared,
-        log=True,
-        ticks=tuple(map(float, sizes)),
-    )
-    panels = [LinePanel(name, tuple(lines), y_title=AVERAGE, limits=shared) for name, lines in over_tasks.items()]
+        # Fine-tuning forgets so much that beside it, sizes would look the same.
+        beside = shown.of("ewc") if methods else others
+        over_tasks[name] += [curve(line, line.result.average_curve, line.method) for line in beside]
+    against = {"x_title": "Images per class and task", "log": True, "ticks": tuple(map(float, sizes))}
+    panels: list[LinePanel] = []
+    if methods:
+        panels.append(LinePanel("After the last task", tuple(end), y_title=AVERAGE, limits=_of(end), **against))
+    if leads := _leads(shown, methods):
+        ahead = limits(leads, 0.0, step=0.005)
+        panels.append(LinePanel("fsr-logit above the others", leads, y_title="Difference", limits=ahead, **against))
+    near = limits((each for series in over_tasks.values() for each in series), step=0.05, least=0.0, most=1.0)
+    panels += [LinePanel(name, tuple(lines), y_title=AVERAGE, limits=near) for name, lines in over_tasks.items()]
     looks = [replace(each, marker=look(each.name, [])[1], dash="") for each in end]
-    return Plate((*([last] if methods else []), *panels), (*looks, *(keys[size] for size in sorted(keys))))
+    return Plate(tuple(panels), (*looks, *(keys[size] for size in sorted(keys))))
+
+
+def _of(series: Sequence[Series]) -> tuple[float, float]:
+    return limits(series, least=0.0, most=1.0)
+
+
+def _leads(shown: Shown, methods: Sequence[str]) -> tuple[Series, ...]:
+    """By how much fsr-logit is above each other method at the end, by size; differences of the same seeds."""
+    own = {line.experiment.per_class or 0: _ends(line) for line in shown.of("fsr-logit")}
+    found: list[Series] = []
+    for name in methods:
+        others = {line.experiment.per_class or 0: _ends(line) for line in shown.of(name)}
+        leads: dict[int, Estimate] = {}
+        for size in sorted(own.keys() & others.keys()):
+            if seeds := sorted(own[size].keys() & others[size].keys()):
+                leads[size] = Estimate.of([own[size][seed] - others[size][seed] for seed in seeds])
+        if leads and name != "fsr-logit":
+            found.append(Series(name, *look(name, []), list(leads), list(leads.values())))
+    return tuple(found)
+
+
+def _ends(line: Entry) -> dict[int, float]:
+    """The task average after the last task, by seed."""
+    return {run.experiment.seed: task_average(run.test)[-1] for run in line.runs}
 
 
 def bytes_kept(shown: Shown) -> Plate:
@@ -94,7 +119,8 @@ def where_equal(ways: Mapping[str, Sequence[Entry]], ewc: Sequence[Entry]) -> tu
         return (), "No memory is as good as EWC."
     where, between, name = min(found)
     share = f"{_percent(where / whole)} of EWC's bytes"
-    note = f"As good as EWC: {name}, with {'about' if between else 'at most'} {show_bytes(where)}, {share} (marked)."
+    least = "about" if between else "the smallest memory measured,"
+    note = f"As good as EWC: {name}, with {least} {show_bytes(where)}, {share} (marked)."
     return ((where, share if between else f"≤ {share}"),), note
 
 

@@ -5,6 +5,7 @@ import math
 from selfreminder.report.charts import Bars, Series
 from selfreminder.report.curves import Estimate
 from selfreminder.report.findings import Entry
+from selfreminder.report.markup import decimal
 from selfreminder.report.paper_figures import BarPanel, HeatPanel, Plate, Shown, limits
 
 _BEFORE = "#999999"
@@ -30,20 +31,39 @@ def logit_bars(shown: Shown) -> Plate:
 
 def heatmaps(shown: Shown) -> Plate:
     """Predictions by true class."""
-    # Before there is anything to remember, all of them train alike, unless their step sizes differ.
-    alike = len({line.experiment.lr for line in shown.lines}) == 1
-    asked = [(line, 0, f"After task 1: {'all methods' if alike else line.method}") for line in shown.lines[:1]]
-    for line in shown.of("adam", "fsr-logit", "fsr-distill"):
-        size = "" if line.method == "adam" else f", {line.experiment.size}"
-        asked.append((line, 1, f"After task 2: {line.method}{size}"))
+    lines = shown.of("adam", "fsr-logit", "fsr-distill")
+    # Before there is anything to remember, methods of one step size train alike.
+    alike: dict[float | None, list[Entry]] = {}
+    for line in lines:
+        alike.setdefault(line.experiment.lr, []).append(line)
+    asked: list[tuple[Entry, int, str]] = []
+    for group in alike.values():
+        asked.append((group[0], 0, f"After task 1: {', '.join(line.method.removeprefix('fsr-') for line in group)}"))
+        for line in group:
+            size = "" if line.method == "adam" else f", {line.experiment.size}"
+            asked.append((line, 1, f"After task 2: {line.method}{size}"))
     panels = []
     for line, task, title in asked:
         seeds = [_shares(run.tasks[task]["probe"]["confusion"]) for run in line.runs]
         matrix = [[Estimate.of(list(cell)) for cell in zip(*rows)] for rows in zip(*seeds)]
         classes = tuple(str(k) for k in range(len(matrix)))
         panels.append(HeatPanel(title, matrix, classes, classes, "True class", "Predicted class"))
-    note = "Validation part of the first task: the share of each true class that is predicted as each class."
+    kept = ", ".join(f"{line.method} {decimal(_kept(line), 2)}" for line in lines)
+    note = (
+        "Validation part of the first task: the share of each true class that is predicted as each class. "
+        f"Of its diagonal after task 1, a method keeps: {kept}."
+    )
     return Plate(tuple(panels), note=note)
+
+
+def _kept(line: Entry) -> float:
+    """What of the diagonal after the first task is there after the second, mean over seeds."""
+    diagonals = [[_diagonal(task["probe"]["confusion"]) for task in run.tasks[:2]] for run in line.runs]
+    return math.fsum(after / before for before, after in diagonals) / len(diagonals)
+
+
+def _diagonal(counts: list[list[float]]) -> float:
+    return math.fsum(row[k] for k, row in enumerate(counts))
 
 
 def _shares(counts: list[list[float]]) -> list[list[float]]:

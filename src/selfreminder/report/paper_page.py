@@ -8,9 +8,10 @@ from xml.etree.ElementTree import Element
 
 from selfreminder import __version__
 from selfreminder.errors import MemoryFileError
+from selfreminder.experiment.benchmarks import Scale, benchmark
 from selfreminder.experiment.tuned import untuned_sentence
 from selfreminder.memory_file import open_memory
-from selfreminder.report.blocks import document, note, panel, plot, section, warning
+from selfreminder.report.blocks import document, note, panel, plot, section, table, warning
 from selfreminder.report.charts import bar_chart, heat_scale, heatmap, legend, line_chart
 from selfreminder.report.claims import Verdict
 from selfreminder.report.findings import Findings
@@ -27,6 +28,7 @@ _SMALL = (300.0, 190.0)
 """of a chart of bars, of which there are many"""
 _MOST_KEPT = 20
 """items of a memory that the page shows"""
+_PAPER = "J. Wen, Y. Cao, R. Huang: Few-Shot Self Reminder to Overcome Catastrophic Forgetting, 2018, arXiv:1812.00543"
 _WITH_MATRICES = ("permuted", "nonlinear", "color", "rho", "generative-replay", "mixture")
 
 
@@ -51,13 +53,32 @@ def paper_page(shown: Sequence[Shown], verdicts: Sequence[Verdict], kept: Kept |
         element("h1", title),
         element("p", answer(verdicts, scale), class_="answer"),
         element("p", status, class_="status"),
+        note(f"The paper: {_PAPER}."),
         _made_up(shown),
     )
     figures = [figure_block(each, [v for v in verdicts if v.figure == each.figure.name]) for each in shown]
-    blocks = [header, verdicts_block(verdicts), *figures, _kept_block(kept), _redo_all(shown)]
+    blocks = [header, verdicts_block(verdicts), _scale_block(shown), *figures, _kept_block(kept), _redo_all(shown)]
     made = f"Made by selfreminder {__version__} from the records of {len(done)} runs."
     blocks.append(element("footer", note(made)))
     return document(title, [block for block in blocks if block is not None])
+
+
+def _scale_block(shown: Sequence[Shown]) -> Element:
+    """How much smaller than the paper's the experiments are."""
+    scale = shown[0].scale
+    names = dict.fromkeys(experiment.benchmark for each in shown for experiment in each.wanted)
+    rows = []
+    for name in names:
+        ours, papers = (_extent(benchmark(name).scales[at]) for at in (scale, "paper"))
+        rows.append([name, *(a if a == b else f"{a} ({b})" for a, b in zip(ours, papers))])
+    headings = ["Benchmark", "Images", "Tasks", "Epochs", "Width", "Kept per class and task"]
+    caption = f"Scale {scale}; in brackets what scale paper has, where that differs"
+    return section(f"What scale {scale} is", table(headings, rows, caption))
+
+
+def _extent(scale: Scale) -> list[str]:
+    images = "all" if scale.images is None else f"{scale.images:,}"
+    return [images, str(scale.tasks), str(scale.epochs), f"{scale.width:g}", str(scale.per_class)]
 
 
 def figure_block(shown: Shown, verdicts: Sequence[Verdict]) -> Element:
@@ -128,6 +149,7 @@ def _chart(shown: LinePanel | BarPanel | HeatPanel, what: str) -> Element:
                 shown.bars,
                 label=f"{what}: {shown.y_title} by {shown.x_title}, {names}",
                 y_title=shown.y_title,
+                x_title=shown.x_title,
                 limits=shown.limits,
                 size=_SMALL,
             )

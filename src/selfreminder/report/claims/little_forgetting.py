@@ -78,7 +78,8 @@ def c5(runs: Runs) -> Finding:
             at_least(2 * FAR, ewc.average(after=1), ewc.average()),
             at_most(FAR, logit.average(after=1), logit.average()),
             far_above(logit.average(), ewc.average()),
-        ]
+        ],
+        {f"bytes of {line.name}": line.bytes() for line in (logit, ewc)},
     )
 
 
