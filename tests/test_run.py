@@ -250,6 +250,8 @@ def test_experiments_have_names_of_their_own() -> None:
         ({"tasks": 0}, "tasks is 0"),
         ({"width": -1.0}, "width is -1"),
         ({"strength": -1.0}, "strength is -1"),
+        ({"weight_decay": -1.0}, "weight_decay is -1"),
+        ({"weight_decay": float("nan")}, "weight_decay is nan"),
         ({"validation": 1.5}, "validation is 1.5"),
         ({"per_class": 0}, "at least one item"),
         ({"per_class": 3, "per_task": 3}, "exactly one of"),
