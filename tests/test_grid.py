@@ -16,7 +16,7 @@ from selfreminder.cli.main import main
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment import failures, room
 from selfreminder.experiment.failures import FAILURE, given_up, keep_failure, read_failure
-from selfreminder.experiment.folder import GRID, read_grid
+from selfreminder.experiment.folder import GRID, read_grid, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.lock import LockedError, held, locked
 from selfreminder.experiment.progress import Done, Failed
@@ -285,8 +285,15 @@ def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 of 5 runs done, 0 running, 1 failed, 3 left;" in out
     assert f"{failed.key} failed: for no reason" in out
     assert "1/2     2/2" in out  # the partial run's task and epoch
-    (tmp_path / done.key / RECORDS).write_text("{}\n")
-    assert status(tmp_path).runs[0].state == "failed"
+    for damaged in (b"{}\n", b"\xff\n"):
+        (tmp_path / done.key / RECORDS).write_bytes(damaged)
+        assert status(tmp_path).runs[0].state == "failed"
+
+
+def test_a_list_of_runs_that_is_damaged_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / GRID).write_bytes(b"\xff")
+    write_grid(tmp_path, [TINY], {})
+    assert read_grid(tmp_path) == [TINY]
 
 
 def test_status_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,6 +146,40 @@ def test_a_damaged_state_is_said_and_left(tmp_path: Path) -> None:
     with pytest.raises(SelfReminderError, match=r"damaged.*remove it to start"):
         run(SMALL, tmp_path)
     assert (tmp_path / RECORDS).read_bytes() == records
+
+
+def test_what_a_power_cut_took_is_done_again(tmp_path: Path, whole: bytes) -> None:
+    """Up to the state all is on disk; what was written after it may be a hole, with a later line behind it."""
+    with pytest.raises(KeyboardInterrupt):
+        run(SMALL, tmp_path, watch=_interrupt_in_task(2), save_every=0.0)
+    with (tmp_path / RECORDS).open("ab") as file:
+        file.write(bytes(40) + b'\n{"event": "epoch", "task": 1, "epoch": 1, "loss": 1.0}\n')
+    before = read(tmp_path)
+    assert before is not None
+    assert not before.done
+    assert len(before.tasks) == 1
+    run(SMALL, tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", ["hole", "short"])
+def test_damage_before_the_state_is_said_and_left(tmp_path: Path, damage: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(SMALL, tmp_path, watch=_interrupt_in_task(2), save_every=0.0)
+    whole = (tmp_path / RECORDS).read_bytes()
+    damaged = whole[:-20] + bytes(19) + b"\n" if damage == "hole" else whole[: whole.index(b"\n") + 1]
+    (tmp_path / RECORDS).write_bytes(damaged)
+    with pytest.raises(SelfReminderError, match="is damaged"):
+        run(SMALL, tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == damaged
+
+
+def _interrupt_in_task(task: int) -> Callable[[Progress], None]:
+    def watch(progress: Progress) -> None:
+        if progress.task == task:
+            raise KeyboardInterrupt
+
+    return watch
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def _check_scale(folder: Path, scale: str) -> None:
         about = json_format.loads((folder / GRID).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # whose folder it is, and whether it may be ours, will be seen
         return
-    if about.get("scale") != scale:
+    if isinstance(about, dict) and about.get("scale") != scale:
         what = f"the paper's figures at scale {about['scale']}" if "scale" in about else "another grid"
         raise SelfReminderError(f"{folder} holds {what}: choose another folder with --out")
 

@@ -22,7 +22,7 @@ def write_grid(folder: Path, experiments: Iterable[Experiment], about: Mapping[s
     """Let a folder know its whole list of runs, and what else is to be known of them."""
     runs = [{"key": experiment.key, "experiment": experiment.as_dict()} for experiment in experiments]
     text, path = json.dumps({**about, "runs": runs}, indent=1) + "\n", folder / GRID
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+    if not path.is_file() or path.read_bytes() != text.encode():
         write_text(path, text)
 
 

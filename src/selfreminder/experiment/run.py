@@ -56,6 +56,7 @@ def run(
         if before is None or not before.done:
             state = RunState.load(folder) if before else None
             length = state.records_length if state else 0
+            read(folder, length)  # says if the part that stays is damaged
             prepared = _Run(experiment, folder, data_dir, watch, stop, save_every)
             with Writer(folder / RECORDS, length) as prepared.records:
                 prepared.go(state)
