@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from selfreminder.atomic import replacing
 from selfreminder.cli.display import failure_lines
 from selfreminder.cli.main import main
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment import failures, room
 from selfreminder.experiment.failures import FAILURE, given_up, keep_failure, read_failure
-from selfreminder.experiment.folder import GRID, read_grid, write_grid
+from selfreminder.experiment.folder import GRID, claimed, read_grid, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.lock import LockedError, held, locked
 from selfreminder.experiment.progress import Done, Failed
@@ -160,6 +161,20 @@ def test_locks(tmp_path: Path) -> None:
         with pytest.raises(LockedError, match="another process is at work"), locked(tmp_path, patience=0.0):
             pass
     assert not held(tmp_path)
+
+
+def test_what_another_process_is_writing_is_left_to_it(tmp_path: Path) -> None:
+    """A folder's results and pages are written without its lock; only what the dead have left is removed."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        pass
+    (tmp_path / GRID).write_text("{}")
+    stale, report = tmp_path / f".results.json.{dead.pid}.part", tmp_path / "report.html"
+    stale.touch()
+    with replacing(report) as temporary:
+        temporary.write_text("whole")
+        with claimed(tmp_path):
+            assert not stale.exists()
+    assert report.read_text() == "whole"
 
 
 def test_runs_that_others_have_are_left_to_them(tmp_path: Path) -> None:

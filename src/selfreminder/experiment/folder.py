@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from selfreminder.atomic import write_text
+from selfreminder.atomic import remove_stale, write_text
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
@@ -52,8 +52,7 @@ def claimed(folder: Path) -> Iterator[None]:
             raise SelfReminderError(f"{folder} exists and holds no grid: choose another one with --out")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, _PATIENCE):
-        for stale in folder.glob(".*.part"):
-            stale.unlink(missing_ok=True)
+        remove_stale(folder)
         yield
 
 
