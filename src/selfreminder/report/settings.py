@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from selfreminder import methods, selection
 from selfreminder.experiment.benchmarks import SCALES, benchmark
-from selfreminder.experiment.folder import show
+from selfreminder.experiment.folder import TABLE, show
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.blocks import facts, note, section, table, warning
 from selfreminder.report.findings import Findings
@@ -57,8 +57,10 @@ def redo_block(found: Findings) -> Element:
     else:
         said.append(element("pre", element("code", *_whole_options(found.redo.command))))
         if not found.redo.exact:
-            text = "The table of strengths and step sizes has changed since: the command takes the new ones."
+            text = "The table has other strengths, step sizes or the like than these runs: the command takes those."
             said.append(warning(text))
+        if f"--tuned {TABLE}" in found.redo.command:
+            said.append(note(f"with {TABLE}, which is beside the runs."))
         if found.redo.file:
             said += [note(f"with {found.redo.file[0]}:"), element("pre", element("code", found.redo.file[1]))]
     counts = Counter(tuple(sorted(run.versions.items())) for run in found.runs)
