@@ -349,6 +349,46 @@ def test_a_grid_from_a_file(tmp_path: Path) -> None:
     assert [row[0] for row in page.tables[0][1:]] == ["adam (weight decay 0.0001)", "adam (weight decay 0.5)"]
 
 
+def test_streams_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
+    """Each has its own order, table and charts, and settings: nothing says that one task's 90% beats another's 80%."""
+    long = made_up(tmp_path, methods=("adam", "ewc", "joint"), seeds=1, tasks=4)
+    short = made_up(tmp_path, methods=("adam", "ewc"), seeds=1, tasks=2)
+    other = Comparison(benchmark="mixture", methods=("adam",), seeds=1).experiments[0]
+    write_grid(tmp_path, [*long, *short, other], {})
+    page = page_of(tmp_path)
+    assert class_text(page, "answer").startswith("These runs learned 3 different streams of tasks: ")
+    assert "permuted-mnist and mixture" in page.text
+    overview, two, _, _, four, *_ = page.tables
+    assert [row[:2] + row[3:] for row in overview[1:]] == [
+        ["mixture", "–", "0 of 1"],
+        ["permuted-mnist, 2 tasks", "ewc", "2 of 2"],
+        ["permuted-mnist, 4 tasks", "ewc", "3 of 3"],
+    ]
+    assert [row[0] for row in two[1:]] == ["ewc", "adam"]
+    assert [row[0] for row in four[1:]] == ["joint", "ewc", "adam"]
+    assert "ρ" in four[0]
+    assert "ρ" not in two[0]
+    answers = [re.sub("<.*?>", "", text) for text in re.findall(r'<p class="answer">(.*?)</p>', page.source)]
+    assert [re.findall(r"over (\d)", text) for text in answers] == [[], ["2"], ["4"]]
+    links = [value.removeprefix("#") for value in page.values("href") if value.startswith("#")]
+    assert len(links) == 2
+    assert set(links) <= set(page.values("id"))
+
+
+def test_runs_of_the_papers_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [*made_up(tmp_path, methods=("adam",), tasks=4), *made_up(tmp_path, methods=("adam",), tasks=2)]
+    write_grid(tmp_path, runs, {"figure": "all", "scale": "small"})
+    page = page_of(tmp_path)
+    assert "permuted-mnist at scale small" in page.text
+    assert "No single command" not in page.text
+    assert main(["report", str(tmp_path)]) == 0
+    command = "selfreminder reproduce all --scale small"
+    assert f"{command} --draw-only --out {tmp_path}" in capsys.readouterr().out
+    assert page.text.count(command) == 2  # where it leads, and how to do it again
+    write_grid(tmp_path, runs, {"figure": ["all"], "scale": "tiny"})
+    assert find(tmp_path).redo is None
+
+
 def test_the_paper_has_these_step_sizes() -> None:
     assert settings._STEP_SIZES == train._LEARNING_RATES
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder.errors import SelfReminderError
-from selfreminder.experiment.benchmarks import benchmark
+from selfreminder.experiment.benchmarks import SCALES, benchmark
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import TABLE, read_about
 from selfreminder.experiment.spec import Experiment
@@ -33,15 +33,28 @@ class Redo:
     """whether strengths, step sizes and the like are those of the table"""
     file: tuple[str, str] | None = None
     """name and text of the grid's file"""
+    papers_scale: str | None = None
+    """of `selfreminder reproduce`, which draws the paper's figures of these runs and judges its claims"""
+
+    @property
+    def scale(self) -> str | None:
+        return self.comparison.scale if self.comparison else self.papers_scale
 
 
 def redo(experiments: Sequence[Experiment], folder: Path) -> Redo | None:
-    """The `compare` that has these runs, or else the `run`; None if there is neither."""
+    """The `reproduce`, the `compare` or else the `run` that has these runs; None if there is none of them."""
     about = read_about(folder) or {}
     compared = _compare(experiments, _table(folder) if "tuned" in about else None)
-    if compared is not None and compared.exact:
-        return compared
-    return _run(folder, about) or compared
+    exact = compared if compared is not None and compared.exact else None
+    return _reproduce(about, exact) or exact or _run(folder, about) or compared
+
+
+def _reproduce(about: Mapping[str, Any], compared: Redo | None) -> Redo | None:
+    figure, scale = about.get("figure"), about.get("scale")
+    if not isinstance(figure, str) or not isinstance(scale, str) or scale not in SCALES:
+        return None
+    words = ["selfreminder", "reproduce", figure, "--scale", scale]
+    return Redo(shlex.join(words), compared and compared.comparison, papers_scale=scale)
 
 
 def _table(folder: Path) -> Path | None:

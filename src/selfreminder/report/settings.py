@@ -20,8 +20,8 @@ _STEP_SIZES = {"adam": 1e-4, "sgd": 1e-3}
 def settings_block(found: Findings) -> Element:
     """The settings that the runs share, then those of each method."""
     runs = found.experiments
-    compared = found.redo and found.redo.comparison
-    scale = ("Scale", compared.scale, SCALES[compared.scale]) if compared else ("Scale", "of its own", "")
+    of = found.redo and found.redo.scale
+    scale = ("Scale", of, SCALES[of]) if of else ("Scale", "of its own", "")
     width = _values(runs, "width")
     pairs = [
         ("Benchmark", _values(runs, "benchmark"), _one([benchmark(run.benchmark).summary for run in runs])),
