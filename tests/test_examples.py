@@ -73,6 +73,21 @@ def test_an_example_forgets_less_and_learns_as_well(example: Path, tmp_path: Pat
     assert not list(tmp_path.iterdir()) or example.stem.startswith(FRAMEWORKS)  # frameworks may leave logs
 
 
+@pytest.mark.slow
+def test_the_report_of_the_page_is_what_the_example_prints(tmp_path: Path) -> None:
+    """But for numbers, whose last digits are the processor's."""
+    section = (ROOT / "docs" / "own-training.md").read_text().partition("## The report\n")[2].partition("\n## ")[0]
+    printed = run(ROOT / "examples" / "own_loop_digits.py", tmp_path)
+    blocks = re.findall(r"^```\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    for block in blocks:
+        assert _without_numbers(block) in _without_numbers(printed)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r" *\d[\d.]*", " #", text)
+
+
 def test_examples_are_listed() -> None:
     """Each has a row in examples/README.md, and says how it is run."""
     listed = re.findall(r"\]\((\w+\.py)\)", (ROOT / "examples" / "README.md").read_text())
