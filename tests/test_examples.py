@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -94,6 +95,15 @@ def test_examples_are_listed() -> None:
     assert sorted(listed) == [example.name for example in EXAMPLES]
     for example in EXAMPLES:
         assert re.search(rf"(python|torchrun --nproc-per-node 2) examples/{example.name}", example.read_text())
+
+
+@pytest.mark.parametrize("page", [*EXAMPLES, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
+def test_what_is_to_be_installed_is_in_the_clone(page: Path) -> None:
+    """The package is on no index yet; its extras are those of pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for asked in re.findall(r"pip install ([^`\n]+)", page.read_text()):
+        assert "selfreminder" not in asked
+        assert set(re.findall(r"\[(\w+)\]", asked)) <= set(extras)
 
 
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
