@@ -4,7 +4,7 @@ Five experiences of two digits each, one network with ten outputs, no task label
 training knows the last two digits alone. Replay and the reminder end up with 200 images each; replay trains on them
 again, the reminder holds on to the logits that the network gave them. LwF keeps no images, and is not made for this.
 
-    pip install 'selfreminder[avalanche]'
+    pip install '.[avalanche]'
     python examples/avalanche_split_mnist.py
 """
 

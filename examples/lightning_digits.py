@@ -3,7 +3,7 @@
 The new scanner turns every image by 90 degrees. Fine-tuned on its images alone, the network forgets upright digits.
 With 10 old images of each class in a reminder it learns the new ones nearly as well, and still reads most old ones.
 
-    pip install 'selfreminder[lightning]'
+    pip install '.[lightning]'
     python examples/lightning_digits.py
 """
 

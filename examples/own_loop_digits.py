@@ -68,6 +68,8 @@ def main() -> dict[str, float]:
     print(f"{'before the update':<24}{result['old_before']:>10.1%}{accuracy(deployed, new_test):>10.1%}")
     print(f"{'updated':<24}{result['old_without']:>10.1%}{result['new_without']:>10.1%}")
     print(f"{'updated with a reminder':<24}{result['old_with']:>10.1%}{result['new_with']:>10.1%}")
+    print("\nThe reminder's report on the update:", reminder.report(with_reminder, new=new), sep="\n")
+    print("\nand on the update without it:", reminder.report(without, new=new), "", sep="\n")
     return result
 
 

@@ -4,7 +4,7 @@ Each row has 64 numbers: how many pixels of each block of a handwritten digit ar
 The new device counts the light ones instead. Fine-tuned on its rows alone, the network forgets the old device, though
 that is still in use. With 10 old rows of each class in a reminder it learns the new ones as well, and knows the old.
 
-    pip install 'selfreminder[skorch]'
+    pip install '.[skorch]'
     python examples/skorch_tabular.py
 """
 

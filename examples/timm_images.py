@@ -4,7 +4,7 @@ The old camera gives white digits on black, the new one dark blue digits on yell
 ResNets made narrow, with random weights: nothing is downloaded. Its batch norm has statistics of the new images in the
 end; the old ones are held on to all the same, by 20 raw images of each class.
 
-    pip install selfreminder timm
+    pip install . timm
     python examples/timm_images.py
 """
 

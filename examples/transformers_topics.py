@@ -4,7 +4,7 @@ Messages are words drawn from the vocabularies of their topics. In spring there 
 new ones. Fine-tuned on autumn alone, the network calls every old message by a new topic. With 10 spring messages of
 each topic in a reminder it learns autumn as well, and still knows spring.
 
-    pip install 'selfreminder[transformers]'
+    pip install '.[transformers]'
     python examples/transformers_topics.py
 """
 

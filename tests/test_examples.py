@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -73,12 +74,36 @@ def test_an_example_forgets_less_and_learns_as_well(example: Path, tmp_path: Pat
     assert not list(tmp_path.iterdir()) or example.stem.startswith(FRAMEWORKS)  # frameworks may leave logs
 
 
+@pytest.mark.slow
+def test_the_report_of_the_page_is_what_the_example_prints(tmp_path: Path) -> None:
+    """But for numbers, whose last digits are the processor's."""
+    section = (ROOT / "docs" / "own-training.md").read_text().partition("## The report\n")[2].partition("\n## ")[0]
+    printed = run(ROOT / "examples" / "own_loop_digits.py", tmp_path)
+    blocks = re.findall(r"^```\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    for block in blocks:
+        assert _without_numbers(block) in _without_numbers(printed)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r" *\d[\d.]*", " #", text)
+
+
 def test_examples_are_listed() -> None:
     """Each has a row in examples/README.md, and says how it is run."""
     listed = re.findall(r"\]\((\w+\.py)\)", (ROOT / "examples" / "README.md").read_text())
     assert sorted(listed) == [example.name for example in EXAMPLES]
     for example in EXAMPLES:
         assert re.search(rf"(python|torchrun --nproc-per-node 2) examples/{example.name}", example.read_text())
+
+
+@pytest.mark.parametrize("page", [*EXAMPLES, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
+def test_what_is_to_be_installed_is_in_the_clone(page: Path) -> None:
+    """The package is on no index yet; its extras are those of pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for asked in re.findall(r"pip install ([^`\n]+)", page.read_text()):
+        assert "selfreminder" not in asked
+        assert set(re.findall(r"\[(\w+)\]", asked)) <= set(extras)
 
 
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from selfreminder.atomic import replacing
 from selfreminder.cli.display import failure_lines
 from selfreminder.cli.main import main
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment import failures, room
 from selfreminder.experiment.failures import FAILURE, given_up, keep_failure, read_failure
-from selfreminder.experiment.folder import GRID, read_grid
+from selfreminder.experiment.folder import GRID, claimed, read_grid, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.lock import LockedError, held, locked
 from selfreminder.experiment.progress import Done, Failed
@@ -162,6 +163,20 @@ def test_locks(tmp_path: Path) -> None:
     assert not held(tmp_path)
 
 
+def test_what_another_process_is_writing_is_left_to_it(tmp_path: Path) -> None:
+    """A folder's results and pages are written without its lock; only what the dead have left is removed."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        pass
+    (tmp_path / GRID).write_text("{}")
+    stale, report = tmp_path / f".results.json.{dead.pid}.part", tmp_path / "report.html"
+    stale.touch()
+    with replacing(report) as temporary:
+        temporary.write_text("whole")
+        with claimed(tmp_path):
+            assert not stale.exists()
+    assert report.read_text() == "whole"
+
+
 def test_runs_that_others_have_are_left_to_them(tmp_path: Path) -> None:
     """One is finished by its owner, one fails there, one is given back unfinished: only that one is run here."""
     done, failing, given_back, own = experiments = [replace(TINY, seed=seed) for seed in range(4)]
@@ -285,8 +300,15 @@ def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 of 5 runs done, 0 running, 1 failed, 3 left;" in out
     assert f"{failed.key} failed: for no reason" in out
     assert "1/2     2/2" in out  # the partial run's task and epoch
-    (tmp_path / done.key / RECORDS).write_text("{}\n")
-    assert status(tmp_path).runs[0].state == "failed"
+    for damaged in (b"{}\n", b"\xff\n"):
+        (tmp_path / done.key / RECORDS).write_bytes(damaged)
+        assert status(tmp_path).runs[0].state == "failed"
+
+
+def test_a_list_of_runs_that_is_damaged_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / GRID).write_bytes(b"\xff")
+    write_grid(tmp_path, [TINY], {})
+    assert read_grid(tmp_path) == [TINY]
 
 
 def test_status_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -266,7 +266,7 @@ def test_one_method_with_several_settings(tmp_path: Path) -> None:
     assert one.marker != other.marker
     page = Page(comparison_page(found))
     assert page.values("data-toggle") == names
-    assert "has changed since" in page.text  # no command gives λ = 7
+    assert "other strengths, step sizes or the like than these runs" in page.text  # no command gives λ = 7
 
 
 @pytest.mark.parametrize(
@@ -296,6 +296,43 @@ def test_the_command_gives_the_same_runs(asked: dict[str, Any], options: str, tm
     assert found.command in page_of(tmp_path).text
 
 
+def test_a_table_of_the_users_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder has a copy of it: what was chosen is known, wherever the folder is by then."""
+    monkeypatch.chdir(tmp_path)
+    chosen = "strength = 5.0\nweight_decay = 0.5\nby = 'me'\n"
+    Path("mine.toml").write_text(f"[mixture.demo.ewc]\n{chosen}[permuted-mnist.demo.ewc]\n{chosen}")
+    small = ["--methods", "adam,ewc", "--seeds", "1", "--tasks", "1", "--epochs", "1", "--width", "0.05"]
+    assert main(["compare", "permuted-mnist", *small, "--tuned", "mine.toml", "--out", "x", "--jobs", "1"]) == 0
+    Path("mine.toml").unlink()
+    Path("x").rename("moved")
+    found = find(Path("moved"))
+    assert found.redo is not None
+    assert found.redo.exact
+    assert found.redo.command.endswith(" --tasks 1 --epochs 1 --width 0.05 --tuned tuned.toml")
+    text = page_of(Path("moved")).text
+    assert "with tuned.toml, which is beside the runs" in text
+    assert "Not tuned" not in text
+    assert "than these runs" not in text
+    Path("moved/tuned.toml").unlink()
+    redo = find(Path("moved")).redo
+    assert redo is not None
+    assert not redo.exact
+
+
+def test_a_grid_with_a_table_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text("[permuted-mnist.demo.ewc]\nstrength = 5.0\n")
+    spec = 'benchmark = "permuted-mnist"\nscale = "demo"\nmethod = "ewc"\ntasks = 1\nepochs = 1\nwidth = 0.05\n'
+    Path("g.toml").write_text(f"{spec}[grid]\nimages = [200, 300]\n")
+    assert main(["run", "g.toml", "--tuned", "mine.toml", "--out", "x", "--jobs", "1"]) == 0
+    found = find(Path("x")).redo
+    assert found is not None
+    assert found.command == "selfreminder run spec.toml --tuned tuned.toml"
+    assert Path("x/tuned.toml").read_bytes() == Path("mine.toml").read_bytes()
+
+
 def test_a_grid_from_a_file(tmp_path: Path) -> None:
     one, *_ = Comparison(benchmark="permuted-mnist", methods=("adam",), seeds=1, tasks=2).experiments
     runs = [replace(one, seed=7), replace(one, seed=7, weight_decay=0.5)]
@@ -306,9 +343,50 @@ def test_a_grid_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text('benchmark = "<b>"\n')
     page = page_of(tmp_path)
     assert "selfreminder run spec.toml --set tasks=2 --sweep weight_decay=1e-4,0.5" in page.text
+    assert "--tuned" not in page.text
     assert 'benchmark = "<b>"' in page.text
     assert "Weight decay0.0001 or 0.5" in page.text
     assert [row[0] for row in page.tables[0][1:]] == ["adam (weight decay 0.0001)", "adam (weight decay 0.5)"]
+
+
+def test_streams_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
+    """Each has its own order, table and charts, and settings: nothing says that one task's 90% beats another's 80%."""
+    long = made_up(tmp_path, methods=("adam", "ewc", "joint"), seeds=1, tasks=4)
+    short = made_up(tmp_path, methods=("adam", "ewc"), seeds=1, tasks=2)
+    other = Comparison(benchmark="mixture", methods=("adam",), seeds=1).experiments[0]
+    write_grid(tmp_path, [*long, *short, other], {})
+    page = page_of(tmp_path)
+    assert class_text(page, "answer").startswith("These runs learned 3 different streams of tasks: ")
+    assert "permuted-mnist and mixture" in page.text
+    overview, two, _, _, four, *_ = page.tables
+    assert [row[:2] + row[3:] for row in overview[1:]] == [
+        ["mixture", "–", "0 of 1"],
+        ["permuted-mnist, 2 tasks", "ewc", "2 of 2"],
+        ["permuted-mnist, 4 tasks", "ewc", "3 of 3"],
+    ]
+    assert [row[0] for row in two[1:]] == ["ewc", "adam"]
+    assert [row[0] for row in four[1:]] == ["joint", "ewc", "adam"]
+    assert "ρ" in four[0]
+    assert "ρ" not in two[0]
+    answers = [re.sub("<.*?>", "", text) for text in re.findall(r'<p class="answer">(.*?)</p>', page.source)]
+    assert [re.findall(r"over (\d)", text) for text in answers] == [[], ["2"], ["4"]]
+    links = [value.removeprefix("#") for value in page.values("href") if value.startswith("#")]
+    assert len(links) == 2
+    assert set(links) <= set(page.values("id"))
+
+
+def test_runs_of_the_papers_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [*made_up(tmp_path, methods=("adam",), tasks=4), *made_up(tmp_path, methods=("adam",), tasks=2)]
+    write_grid(tmp_path, runs, {"figure": "all", "scale": "small"})
+    page = page_of(tmp_path)
+    assert "permuted-mnist at scale small" in page.text
+    assert "No single command" not in page.text
+    assert main(["report", str(tmp_path)]) == 0
+    command = "selfreminder reproduce all --scale small"
+    assert f"{command} --draw-only --out {tmp_path}" in capsys.readouterr().out
+    assert page.text.count(command) == 2  # where it leads, and how to do it again
+    write_grid(tmp_path, runs, {"figure": ["all"], "scale": "tiny"})
+    assert find(tmp_path).redo is None
 
 
 def test_the_paper_has_these_step_sizes() -> None:

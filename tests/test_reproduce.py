@@ -422,6 +422,12 @@ def test_mistakes(
     assert message in capsys.readouterr().err
 
 
+def test_a_damaged_list_of_runs_is_no_obstacle(tmp_path: Path) -> None:
+    for damaged in (b"[]", b"\xff"):
+        (tmp_path / "grid.json").write_bytes(damaged)
+        command._check_scale(tmp_path, SCALE)
+
+
 def test_data_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,6 +148,40 @@ def test_a_damaged_state_is_said_and_left(tmp_path: Path) -> None:
     assert (tmp_path / RECORDS).read_bytes() == records
 
 
+def test_what_a_power_cut_took_is_done_again(tmp_path: Path, whole: bytes) -> None:
+    """Up to the state all is on disk; what was written after it may be a hole, with a later line behind it."""
+    with pytest.raises(KeyboardInterrupt):
+        run(SMALL, tmp_path, watch=_interrupt_in_task(2), save_every=0.0)
+    with (tmp_path / RECORDS).open("ab") as file:
+        file.write(bytes(40) + b'\n{"event": "epoch", "task": 1, "epoch": 1, "loss": 1.0}\n')
+    before = read(tmp_path)
+    assert before is not None
+    assert not before.done
+    assert len(before.tasks) == 1
+    run(SMALL, tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", ["hole", "short"])
+def test_damage_before_the_state_is_said_and_left(tmp_path: Path, damage: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(SMALL, tmp_path, watch=_interrupt_in_task(2), save_every=0.0)
+    whole = (tmp_path / RECORDS).read_bytes()
+    damaged = whole[:-20] + bytes(19) + b"\n" if damage == "hole" else whole[: whole.index(b"\n") + 1]
+    (tmp_path / RECORDS).write_bytes(damaged)
+    with pytest.raises(SelfReminderError, match="is damaged"):
+        run(SMALL, tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == damaged
+
+
+def _interrupt_in_task(task: int) -> Callable[[Progress], None]:
+    def watch(progress: Progress) -> None:
+        if progress.task == task:
+            raise KeyboardInterrupt
+
+    return watch
+
+
 def test_two_processes_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("selfreminder.experiment.run._PATIENCE", 0.2)
 
@@ -250,6 +285,8 @@ def test_experiments_have_names_of_their_own() -> None:
         ({"tasks": 0}, "tasks is 0"),
         ({"width": -1.0}, "width is -1"),
         ({"strength": -1.0}, "strength is -1"),
+        ({"weight_decay": -1.0}, "weight_decay is -1"),
+        ({"weight_decay": float("nan")}, "weight_decay is nan"),
         ({"validation": 1.5}, "validation is 1.5"),
         ({"per_class": 0}, "at least one item"),
         ({"per_class": 3, "per_task": 3}, "exactly one of"),

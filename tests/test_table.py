@@ -106,6 +106,17 @@ def test_columns_are_documented() -> None:
     assert [name for name in columns() if f"`{name}`" not in text] == []
 
 
+def test_the_documented_frame_has_every_method() -> None:
+    """Also those without a strength."""
+    pytest.importorskip("pandas")
+    code = (DOCS / "records.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    *lines, last = code.strip().replace("runs/my-grid", str(DOCS.parent / "results/permuted-mnist-demo")).splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    means = eval(last, names)
+    assert set(means.index.get_level_values("method")) == {row["method"] for row in names["rows"]}
+
+
 # The schema -----------------------------------------------------------------------------------------------
 
 _TYPES = {

@@ -5,6 +5,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import settings as with_settings
 from hypothesis import strategies as st
 
 from selfreminder import methods
+from selfreminder.cli import tune as command_line
 from selfreminder.cli.main import main
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.benchmarks import BENCHMARKS
@@ -711,6 +713,22 @@ def test_tpe_by_command(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert len(found) == 2 * trials
     entry = tomllib.loads((in_folder / "x/tuned.toml").read_text())["permuted-mnist"]["demo"]["ewc"]
     assert [set(trial) for trial in entry["validation"]] == [{"strength", "lr", "validation"}] * 3
+
+
+def test_tunings_at_once_put_all_they_chose_into_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(text: str, keys: Any, entry: Any, name: str) -> str:
+        time.sleep(0.05)  # between reading and writing
+        return with_section(text, keys, entry, name)
+
+    monkeypatch.setattr("selfreminder.experiment.tuned.with_section", slowly)
+    table, names = tmp_path / "t.toml", ["ewc", "lwf", "icarl", "fsr-logit"]
+
+    def put(name: str) -> None:
+        command_line._put_into(table, {("default", name): {"strength": 1.0}})
+
+    with ThreadPoolExecutor(len(names)) as pool:  # each opens the lock by itself, as processes do
+        list(pool.map(put, names))
+    assert sorted(read_table(table)["default"]) == sorted(names)
 
 
 def test_what_is_a_comparisons_own_is_not_written(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

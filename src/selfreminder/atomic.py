@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +40,24 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove what a kill in the middle of a write has left in a folder; others may be writing there at this moment."""
+    for path in folder.glob(".*.part"):
+        writer = re.search(r"\.(\d{1,9})\.part$", path.name)
+        if writer and not _is_alive(int(writer[1])):
+            path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's
+        pass
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

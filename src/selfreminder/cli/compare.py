@@ -15,6 +15,7 @@ from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison
 from selfreminder.cli.tables import print_table
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.folder import TABLE, keep_copy
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done
 from selfreminder.experiment.records import read
@@ -90,8 +91,11 @@ def compare(
         fetch(name, data_dir)
     folder = out or Path("runs") / comparison.name
     with comparison.claimed(folder):
-        own_data = None if data_dir is None else str(data_dir)
-        grid = Grid(experiments, folder, jobs, own_data, retry_failed=retry_failed)
+        own_data, about = None if data_dir is None else str(data_dir), {}
+        if tuned is not None:
+            keep_copy(tuned, folder / TABLE)
+            about = {"tuned": TABLE}
+        grid = Grid(experiments, folder, jobs, own_data, retry_failed=retry_failed, about=about)
         try:
             _run(grid)
         except KeyboardInterrupt:

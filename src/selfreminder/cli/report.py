@@ -1,5 +1,6 @@
 """`selfreminder report`: a comparison as one HTML page."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +15,13 @@ from selfreminder.report.page import comparison_page
 def report(folder: Path, *, out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None) -> None:
     """Make one HTML page of a comparison's records, at any moment: tables, charts, settings, the command.
 
-    The page is a single file that needs no network.
+    The page is a single file that needs no network. Where runs learned different tasks, each stream of tasks has its
+    own tables and charts.
 
     Parameters
     ----------
     folder
-        The folder of a comparison, done or running.
+        The folder of a comparison or a grid, done or running.
     out
         The file to write; by default report.html in the folder.
     """
@@ -29,3 +31,5 @@ def report(folder: Path, *, out: Annotated[Path | None, Parameter(name=["--out",
         raise SelfReminderError(f"{path} is a folder: name a file, such as {path / 'report.html'}")
     write_text(path, comparison_page(found))
     print(f"Report: {path}, {found.done} of {len(found.experiments)} runs done")
+    if found.redo and found.redo.papers_scale:
+        print(f"The paper's figures and claims: {found.redo.command} --draw-only --out {shlex.quote(str(folder))}")

@@ -15,7 +15,7 @@ from selfreminder.cli.options import whole_number
 from selfreminder.cli.tables import print_rows
 from selfreminder.errors import DataError, SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import SCALES
-from selfreminder.experiment.folder import GRID, claimed, write_grid
+from selfreminder.experiment.folder import claimed, read_about, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.paper import FIGURES, Figure, experiments
 from selfreminder.experiment.progress import Done
@@ -116,11 +116,9 @@ def _figures(name: str) -> list[Figure]:
 
 def _check_scale(folder: Path, scale: str) -> None:
     """Refuse a folder of other runs, of which a page of this scale would say nothing."""
-    try:
-        about = json_format.loads((folder / GRID).read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # whose folder it is, and whether it may be ours, will be seen
-        return
-    if about.get("scale") != scale:
+    about = read_about(folder)
+    # Where nothing is known: whose folder it is, and whether it may be ours, will be seen.
+    if about is not None and about.get("scale") != scale:
         what = f"the paper's figures at scale {about['scale']}" if "scale" in about else "another grid"
         raise SelfReminderError(f"{folder} holds {what}: choose another folder with --out")
 

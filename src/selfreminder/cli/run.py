@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from selfreminder.atomic import replacing, write_text
+from selfreminder.atomic import write_text
 from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
 from selfreminder.cli.options import check_jobs, whole_number
 from selfreminder.cli.tables import print_table
-from selfreminder.experiment.folder import claimed, show, varying, write_grid
+from selfreminder.experiment.folder import TABLE, claimed, keep_copy, show, varying, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed
 from selfreminder.experiment.records import read
@@ -74,14 +74,16 @@ def run(
     sweep = read_sweep(spec, fixed, swept, tuned)
     check_jobs(jobs)
     experiments, folder = sweep.experiments, out or Path("runs") / spec.stem
-    about = {"spec": SPEC, "set": list(fixed), "sweep": list(swept)}
+    about: dict[str, Any] = {"spec": SPEC, "set": list(fixed), "sweep": list(swept)}
+    about |= {} if tuned is None else {"tuned": TABLE}
     if not dry_run:
         for name in dict.fromkeys(name for experiment in experiments for name in experiment.data_sets):
             fetch(name, data_dir)
         with claimed(folder):
             write_grid(folder, experiments, about)
-            with replacing(folder / SPEC) as copy:
-                copy.write_bytes(spec.read_bytes())
+            keep_copy(spec, folder / SPEC)
+            if tuned is not None:
+                keep_copy(tuned, folder / TABLE)
     own_data = None if data_dir is None else str(data_dir)
     grid = Grid(experiments, folder, jobs, own_data, check_first=False, retry_failed=retry_failed, about=about)
     if dry_run:

@@ -2,6 +2,7 @@
 
 import json as json_format
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison
 from selfreminder.cli.tables import print_table
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.choice import Choice, Outcome, Tried, text_of
+from selfreminder.experiment.lock import locked
 from selfreminder.experiment.tune import TUNABLE, Tuning
 from selfreminder.experiment.tuned import read_table, write_sections
 from selfreminder.experiment.uses import uses
@@ -190,7 +192,7 @@ def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path |
     if table is not None and sections:
         write_sections(table, sections, _HEADER)
         if into is not None:
-            write_sections(into, sections, _HEADER)
+            _put_into(into, sections)
     if as_json:
         results = [_as_dict(outcome, figures[outcome.choice.method]) for outcome in outcomes]
         at = {"benchmark": tuning.comparison.benchmark, "scale": tuning.comparison.scale, "folder": str(folder)}
@@ -213,6 +215,13 @@ def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path |
         print("A comparison says those fields itself: nothing was written to a table.")
     elif sections:
         print(f"Chosen: {', '.join(map(str, [table, *([into] if into else [])]))}")
+
+
+def _put_into(table: Path, sections: Mapping[tuple[str, ...], Mapping[str, Any]]) -> None:
+    """Change a table that other tunings may be changing too: one after the other."""
+    file = table.resolve()
+    with locked(file.parent, lock=f".{file.name}.lock"):
+        write_sections(table, sections, _HEADER)
 
 
 def _estimate(tried: Tried | None) -> Estimate | None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from selfreminder.atomic import write_text
+from selfreminder.atomic import remove_stale, replacing, write_text
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
@@ -15,6 +15,8 @@ from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.uses import uses
 
 GRID = "grid.json"
+TABLE = "tuned.toml"
+"""a copy of the table that the runs were given by --tuned"""
 _PATIENCE = 5.0
 
 
@@ -22,8 +24,23 @@ def write_grid(folder: Path, experiments: Iterable[Experiment], about: Mapping[s
     """Let a folder know its whole list of runs, and what else is to be known of them."""
     runs = [{"key": experiment.key, "experiment": experiment.as_dict()} for experiment in experiments]
     text, path = json.dumps({**about, "runs": runs}, indent=1) + "\n", folder / GRID
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+    if not path.is_file() or path.read_bytes() != text.encode():
         write_text(path, text)
+
+
+def keep_copy(given: Path, path: Path) -> None:
+    """Keep a file that a command was given beside the runs."""
+    with replacing(path) as copy:
+        copy.write_bytes(given.read_bytes())
+
+
+def read_about(folder: Path) -> dict[str, Any] | None:
+    """All that `grid.json` says; None if there is none, or it is damaged."""
+    try:
+        about = json.loads((folder / GRID).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return about if isinstance(about, dict) else None
 
 
 def read_grid(folder: Path) -> list[Experiment] | None:
@@ -52,8 +69,7 @@ def claimed(folder: Path) -> Iterator[None]:
             raise SelfReminderError(f"{folder} exists and holds no grid: choose another one with --out")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, _PATIENCE):
-        for stale in folder.glob(".*.part"):
-            stale.unlink(missing_ok=True)
+        remove_stale(folder)
         yield
 
 

@@ -16,9 +16,12 @@ class LockedError(SelfReminderError):
 
 
 @contextmanager
-def locked(folder: Path, patience: float = 5.0) -> Iterator[None]:
-    """Let no second process write to a folder; wait a little for one that is on its way out."""
-    with (folder / _LOCK).open("w") as file:
+def locked(folder: Path, patience: float = 5.0, lock: str = _LOCK) -> Iterator[None]:
+    """Let no second process write to a folder; wait a little for one that is on its way out.
+
+    `lock` names a lock of its own, for one file in a folder where others may be at work.
+    """
+    with (folder / lock).open("w") as file:
         deadline = time.monotonic() + patience
         while True:
             try:

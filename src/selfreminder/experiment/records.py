@@ -76,20 +76,31 @@ class Records:
         return [event["validation"] for event in self.tasks]
 
 
-def read(folder: Path) -> Records | None:
-    """The records of a run's folder; None if it has not begun."""
+def read(folder: Path, length: int | None = None) -> Records | None:
+    """The records of a run's folder; None if it has not begun.
+
+    After a power cut, what was written since the last state may be lost: of a run that has a state to go on from, the
+    records end before the first line that cannot be read. `length` asks for exactly so many bytes, all of them sound.
+    """
     path = folder / RECORDS
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
-    lines = text.splitlines()
-    if text and not text.endswith("\n"):
-        lines.pop()  # a run is being written, or was killed while it wrote
-    if not lines:
+    lines = content[:length].split(b"\n")[:-1]  # the last is being written, or was when its process was killed
+    if not lines and not length:
         return None
     try:
-        events = [json.loads(line) for line in lines]
+        if length is not None and len(content) < length:
+            raise ValueError(f"{len(content)} bytes are left of {length}")
+        events: list[dict[str, Any]] = []
+        for line in lines:
+            try:
+                events.append(json.loads(line.decode()))
+            except ValueError:
+                if not events or length is not None or not (folder / STATE).exists():
+                    raise
+                break
         return Records(
             experiment=Experiment(**events[0]["experiment"]),
             versions=events[0]["versions"],

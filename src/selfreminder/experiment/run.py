@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from selfreminder import __version__, methods
+from selfreminder.atomic import remove_stale
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.benchmarks import benchmark
 from selfreminder.experiment.lock import locked
@@ -48,14 +49,14 @@ def run(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, _PATIENCE):
-        for stale in folder.glob(".*.part"):  # left by a kill in the middle of a write
-            stale.unlink()
+        remove_stale(folder)
         before = read(folder)
         if before is not None and before.experiment != experiment:
             raise SelfReminderError(f"{folder} holds another experiment: choose another folder")
         if before is None or not before.done:
             state = RunState.load(folder) if before else None
             length = state.records_length if state else 0
+            read(folder, length)  # says if the part that stays is damaged
             prepared = _Run(experiment, folder, data_dir, watch, stop, save_every)
             with Writer(folder / RECORDS, length) as prepared.records:
                 prepared.go(state)

@@ -78,8 +78,10 @@ class Experiment:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise SelfReminderError(f"{name} is {value}: it must be above 0")
-        if self.strength is not None and not (self.strength >= 0 and math.isfinite(self.strength)):
-            raise SelfReminderError(f"strength is {self.strength}: it must not be below 0")
+        for name in ("strength", "weight_decay"):
+            value = getattr(self, name)
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise SelfReminderError(f"{name} is {value}: it must be a number that is not below 0")
         selection.parse(self.select)
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise SelfReminderError(f"device '{self.device}' is not cpu, cuda or cuda:N")

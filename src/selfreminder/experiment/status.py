@@ -119,7 +119,7 @@ def _status(experiment: Experiment, folder: Path) -> RunStatus:
 def _seconds(folder: Path) -> float:
     """The measured seconds of a run; of an epoch that was done again after a kill, the last time."""
     try:
-        lines = (folder / TIMINGS).read_text(encoding="utf-8").splitlines()
+        lines = (folder / TIMINGS).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return 0.0
     seconds: dict[tuple[Any, ...], float] = {}

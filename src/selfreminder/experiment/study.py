@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
+from selfreminder.atomic import remove_stale
 from selfreminder.errors import MissingExtraError, SelfReminderError
 from selfreminder.experiment.choice import Choice, Outcome, Settings, Tried, is_numeric
 from selfreminder.experiment.folder import GRID
@@ -44,8 +45,7 @@ def claimed(folder: Path) -> Iterator[None]:
         raise SelfReminderError(f"{folder} exists and holds no tuning: choose another one with --out")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, patience=1.0):
-        for stale in folder.glob(".*.part"):
-            stale.unlink(missing_ok=True)
+        remove_stale(folder)
         yield
 
 

@@ -1,5 +1,6 @@
 """What the folder of a comparison or a grid holds at this moment: its runs, and the results of those that are done."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from selfreminder.report.looks import look
 from selfreminder.report.redo import Redo, redo
 
 _SAID_AS = {"strength": "λ", "lr": "step size", "select": "selection"}
+_STREAM = ("benchmark", "data", "images", "tasks", "epochs")
+"""fields in which runs agree whose accuracies can be compared: they learn the same tasks for as long"""
 _MARKERS = "os^vD<>PX*ph8"
 """by which several settings of one method are told apart: its colour stays the same"""
 
@@ -53,7 +56,7 @@ class Findings:
     left: tuple[Experiment, ...]
     """that have not, as far as the folder knows of them"""
     entries: tuple[Entry, ...]
-    """of the runs that are done, the best first"""
+    """of the runs that are done, the best of each stream first"""
     redo: Redo | None
     """None where no command would give these runs"""
     failures: dict[str, str]
@@ -67,6 +70,20 @@ class Findings:
     def done(self) -> int:
         return sum(run.done for run in self.runs)
 
+    @property
+    def streams(self) -> dict[str, "Findings"]:
+        """What is found of each stream of tasks, by its name; those of a comparison have one."""
+        streams = sorted({_stream(experiment) for experiment in self.experiments}, key=_order)
+        return {_name(stream, streams): self._only(stream) for stream in streams}
+
+    def _only(self, stream: tuple[Any, ...]) -> "Findings":
+        return replace(
+            self,
+            runs=tuple(run for run in self.runs if _stream(run.experiment) == stream),
+            left=tuple(experiment for experiment in self.left if _stream(experiment) == stream),
+            entries=tuple(entry for entry in self.entries if _stream(entry.experiment) == stream),
+        )
+
 
 def find(folder: Path) -> Findings:
     """Read the records of a folder, which may be growing."""
@@ -78,7 +95,10 @@ def find(folder: Path) -> Findings:
         raise SelfReminderError(f"{folder} holds no records of runs{_where_else(folder)}")
     begun.sort(key=lambda run: (run.experiment.method, run.experiment.seed, run.experiment.key))
     try:
-        entries = _entries(begun)
+        streams: dict[tuple[Any, ...], list[Records]] = {}
+        for run in begun:
+            streams.setdefault(_stream(run.experiment), []).append(run)
+        entries = tuple(entry for runs in streams.values() for entry in _entries(runs))
     except LookupError as error:
         raise SelfReminderError(
             f"{folder} holds records of an earlier version, without {error}: run it again in a new folder"
@@ -108,6 +128,22 @@ def _where_else(folder: Path) -> str:
     if inside:
         return f": give one of the folders in it, {', '.join(inside)}"
     return ": give the folder of a comparison, such as `selfreminder compare` makes"
+
+
+def _stream(experiment: Experiment) -> tuple[Any, ...]:
+    return tuple(getattr(experiment, name) for name in _STREAM)
+
+
+def _order(stream: tuple[Any, ...]) -> list[Any]:
+    return [math.inf if value is None else value for value in stream]
+
+
+def _name(stream: tuple[Any, ...], streams: Sequence[tuple[Any, ...]]) -> str:
+    """A stream's benchmark, and what tells it from the others of that benchmark."""
+    alike = [other for other in streams if other[0] == stream[0]]
+    differing = [place for place in range(1, len(_STREAM)) if any(other[place] != stream[place] for other in alike)]
+    said = {place: "all" if stream[place] is None else show(stream[place]) for place in differing}
+    return ", ".join([stream[0], *(text if place == 1 else f"{text} {_STREAM[place]}" for place, text in said.items())])
 
 
 def _entries(runs: Sequence[Records]) -> tuple[Entry, ...]:

@@ -1,6 +1,7 @@
 """A comparison as one HTML page that needs nothing beside it: the answer, tables, charts, and how to redo it."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from selfreminder import __version__
@@ -39,19 +40,46 @@ _MEASURES: dict[str, tuple[Callable[[Entry], Estimate | None], str]] = {
 
 def comparison_page(found: Findings) -> str:
     """The page of a comparison, as far as it has come. The same records give the same bytes."""
-    benchmarks = " and ".join(dict.fromkeys(experiment.benchmark for experiment in found.experiments))
-    compared = found.redo and found.redo.comparison
-    title = f"{benchmarks} at scale {compared.scale}" if compared else benchmarks
-    blocks: list[Element | None] = [
-        element("header", element("h1", title), answer(found), status(found), *_warnings(found))
-    ]
-    if found.entries:
-        blocks += [results_block(found.entries), accuracy_block(found.entries), ratio_block(found.entries)]
-        blocks += [matrices_block(found.entries), measures_block(found.entries)]
-    blocks += [progress_block(found), settings_block(found), redo_block(found)]
+    *others, last = dict.fromkeys(experiment.benchmark for experiment in found.experiments)
+    benchmarks = f"{', '.join(others)} and {last}" if others else last
+    scale = found.redo and found.redo.scale
+    title = f"{benchmarks} at scale {scale}" if scale else benchmarks
+    streams = found.streams
+    first = answer(found) if len(streams) == 1 else element("p", _no_answer(streams), class_="answer")
+    blocks: list[Element | None] = [element("header", element("h1", title), first, status(found), *_warnings(found))]
+    if len(streams) == 1:
+        blocks += [*_stream_blocks(found), progress_block(found), settings_block(found)]
+    else:
+        blocks.append(overview_block(streams))
+        blocks += [stream_block(name, each) for name, each in streams.items() if each.entries]
+        blocks.append(progress_block(found))
+    blocks.append(redo_block(found))
     made = f"Made by selfreminder {__version__} from the records of {_count(len(found.runs), 'run')}."
     blocks.append(element("footer", note(made)))
     return document(title, [block for block in blocks if block is not None])
+
+
+def overview_block(streams: Mapping[str, Findings]) -> Element:
+    """Where runs learned different tasks: what is best on which, with links to their blocks."""
+    rows: list[list[Child]] = []
+    for name, found in streams.items():
+        done = f"{found.done} of {len(found.experiments)}"
+        if not found.entries:
+            rows.append([name, "–", "–", done])
+            continue
+        best = next((entry for entry in found.entries if entry.method != "joint"), found.entries[0])
+        link = element("a", name, href=f"#{_id(name)}")
+        rows.append([link, _named(best), number(best.result.task_average), done])
+    made = table(["Stream", "Best", "Task average", "Runs done"], rows, "On test data", words=("Best",))
+    return section("Streams of tasks", made)
+
+
+def stream_block(name: str, found: Findings) -> Element:
+    """All that is found of the runs that learned the same tasks."""
+    made = section(name, answer(found), *_stream_blocks(found), settings_block(found))
+    made.set("id", _id(name))
+    made.set("class", "stream")
+    return made
 
 
 def answer(found: Findings) -> Element:
@@ -199,12 +227,28 @@ def progress_block(found: Findings) -> Element | None:
     return section("Still to do", made, more) if rows or left else None
 
 
+def _stream_blocks(found: Findings) -> list[Element | None]:
+    made = (results_block, accuracy_block, ratio_block, matrices_block, measures_block)
+    return [block(found.entries) for block in made] if found.entries else []
+
+
+def _no_answer(streams: Mapping[str, Findings]) -> str:
+    return f"These runs learned {len(streams)} different streams of tasks: each has an answer of its own."
+
+
+def _id(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
+
+
 def _warnings(found: Findings) -> list[Element]:
     said = []
     if any("generated" in experiment.data for experiment in found.experiments):
         said.append(warning("Made-up images: this shows that the command works, not how methods compare."))
     if found.redo and found.redo.comparison and found.redo.comparison.untuned:
         said.append(warning(untuned_sentence(found.redo.comparison.untuned)))
+    if found.redo and found.redo.papers_scale:
+        command = f"{found.redo.command} --draw-only --out"
+        said.append(warning(f"The paper's figures of these runs, and its claims: {command}, with the folder's name."))
     return said
 
 

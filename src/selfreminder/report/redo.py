@@ -1,20 +1,21 @@
 """The command that gives the runs of a folder, found from the runs themselves."""
 
 import dataclasses
-import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfreminder.experiment.benchmarks import benchmark
+from selfreminder.errors import SelfReminderError
+from selfreminder.experiment.benchmarks import SCALES, benchmark
 from selfreminder.experiment.comparison import Comparison
-from selfreminder.experiment.folder import GRID
+from selfreminder.experiment.folder import TABLE, read_about
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.tuned import CHOSEN, read_table
 from selfreminder.sizes import Size
 
-_OWN = ("method", "seed", "strength", "lr", "optimizer", "options")
+_OWN = ("method", "seed", "options", *CHOSEN)
 """what may differ between the runs of a comparison"""
 _OF_SCALE = ("tasks", "epochs", "width")
 """what a comparison takes from its scale unless told otherwise"""
@@ -29,20 +30,43 @@ class Redo:
     comparison: Comparison | None = None
     """None for a grid from a file"""
     exact: bool = True
-    """whether strengths and step sizes are still those of the table"""
+    """whether strengths, step sizes and the like are those of the table"""
     file: tuple[str, str] | None = None
     """name and text of the grid's file"""
+    papers_scale: str | None = None
+    """of `selfreminder reproduce`, which draws the paper's figures of these runs and judges its claims"""
+
+    @property
+    def scale(self) -> str | None:
+        return self.comparison.scale if self.comparison else self.papers_scale
 
 
 def redo(experiments: Sequence[Experiment], folder: Path) -> Redo | None:
-    """The `compare` that has these runs, or else the `run`; None if there is neither."""
-    compared = _compare(experiments)
-    if compared is not None and compared.exact:
-        return compared
-    return _run(folder) or compared
+    """The `reproduce`, the `compare` or else the `run` that has these runs; None if there is none of them."""
+    about = read_about(folder) or {}
+    compared = _compare(experiments, _table(folder) if "tuned" in about else None)
+    exact = compared if compared is not None and compared.exact else None
+    return _reproduce(about, exact) or exact or _run(folder, about) or compared
 
 
-def _compare(experiments: Sequence[Experiment]) -> Redo | None:
+def _reproduce(about: Mapping[str, Any], compared: Redo | None) -> Redo | None:
+    figure, scale = about.get("figure"), about.get("scale")
+    if not isinstance(figure, str) or not isinstance(scale, str) or scale not in SCALES:
+        return None
+    words = ["selfreminder", "reproduce", figure, "--scale", scale]
+    return Redo(shlex.join(words), compared and compared.comparison, papers_scale=scale)
+
+
+def _table(folder: Path) -> Path | None:
+    """The table that the runs were given, if it can still be read."""
+    try:
+        read_table(folder / TABLE)
+    except (OSError, SelfReminderError):
+        return None
+    return folder / TABLE
+
+
+def _compare(experiments: Sequence[Experiment], table: Path | None) -> Redo | None:
     """Of the scales whose comparison has these runs, the one that needs the fewest options beside it."""
     one, seeds = experiments[0], sorted({experiment.seed for experiment in experiments})
     if seeds != list(range(len(seeds))) or any(_shared(other) != _shared(one) for other in experiments):
@@ -63,6 +87,7 @@ def _compare(experiments: Sequence[Experiment]) -> Redo | None:
             scale=scale,
             methods=tuple(dict.fromkeys(experiment.method for experiment in experiments)),
             seeds=len(seeds),
+            tuned=table,
             **given,
         )
         if _shared(comparison.experiments[0]) == _shared(one):
@@ -83,16 +108,18 @@ def _command(comparison: Comparison, given: dict[str, Any]) -> str:
         for option, said in options.items():
             if said is not None:
                 words += [f"--{option.replace('_', '-')}", str(said)]
+    if comparison.tuned is not None:
+        words += ["--tuned", comparison.tuned.name]
     return shlex.join(words)
 
 
-def _run(folder: Path) -> Redo | None:
+def _run(folder: Path, about: Mapping[str, Any]) -> Redo | None:
     """The grid of `selfreminder run`, which keeps a copy of its file."""
     try:
-        about = json.loads((folder / GRID).read_text(encoding="utf-8"))
         name = about["spec"]
         text = (folder / name).read_text(encoding="utf-8")
     except (OSError, LookupError):  # of a comparison
         return None
     options = [word for option in ("set", "sweep") for value in about[option] for word in (f"--{option}", value)]
+    options += ["--tuned", TABLE] if "tuned" in about else []
     return Redo(shlex.join(["selfreminder", "run", name, *options]), file=(name, text))

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from selfreminder import methods, selection
 from selfreminder.experiment.benchmarks import SCALES, benchmark
-from selfreminder.experiment.folder import show
+from selfreminder.experiment.folder import TABLE, show
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.blocks import facts, note, section, table, warning
 from selfreminder.report.findings import Findings
@@ -20,8 +20,8 @@ _STEP_SIZES = {"adam": 1e-4, "sgd": 1e-3}
 def settings_block(found: Findings) -> Element:
     """The settings that the runs share, then those of each method."""
     runs = found.experiments
-    compared = found.redo and found.redo.comparison
-    scale = ("Scale", compared.scale, SCALES[compared.scale]) if compared else ("Scale", "of its own", "")
+    of = found.redo and found.redo.scale
+    scale = ("Scale", of, SCALES[of]) if of else ("Scale", "of its own", "")
     width = _values(runs, "width")
     pairs = [
         ("Benchmark", _values(runs, "benchmark"), _one([benchmark(run.benchmark).summary for run in runs])),
@@ -57,8 +57,10 @@ def redo_block(found: Findings) -> Element:
     else:
         said.append(element("pre", element("code", *_whole_options(found.redo.command))))
         if not found.redo.exact:
-            text = "The table of strengths and step sizes has changed since: the command takes the new ones."
+            text = "The table has other strengths, step sizes or the like than these runs: the command takes those."
             said.append(warning(text))
+        if f"--tuned {TABLE}" in found.redo.command:
+            said.append(note(f"with {TABLE}, which is beside the runs."))
         if found.redo.file:
             said += [note(f"with {found.redo.file[0]}:"), element("pre", element("code", found.redo.file[1]))]
     counts = Counter(tuple(sorted(run.versions.items())) for run in found.runs)
