@@ -207,6 +207,16 @@ def test_a_stream_in_two_processes_is_one_stream(both: Callable[[Any], list[Any]
     assert torch.equal(reminder.memory.sources, sources)
 
 
+def test_every_process_sends_its_dtypes_in_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    dtypes = [torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.complex64]
+    monkeypatch.setattr(distributed, "ranks", lambda: (0, WORLD))
+    for order in (dtypes, dtypes[::-1]):
+        sent: list[torch.dtype] = []
+        monkeypatch.setattr(dist, "all_reduce", lambda flat, sent=sent: sent.append(flat.dtype))
+        distributed.average([torch.ones(2, dtype=dtype) for dtype in order])
+        assert sent == order
+
+
 def test_alone() -> None:
     assert distributed.ranks() == (0, 1)
     tensors = [torch.rand(3), torch.rand(2)]
