@@ -123,6 +123,22 @@ def test_remembering_in_inference_mode(digits: Stream) -> None:
     reminder.penalty(digits_model(1)).backward()
 
 
+@pytest.mark.parametrize("batch_size", [12, 30])
+@pytest.mark.parametrize(
+    ("codec", "logit_codec"), [("raw", "float32"), ("uint8", "float16"), ("compressed", "int8"), ("affine8", "float32")]
+)
+def test_evaluation_in_inference_mode_comes_first(codec: str, logit_codec: str, batch_size: int) -> None:
+    x, model = torch.randint(0, 256, (60, 4)) / 255, nn.Linear(4, 5)
+    reminder = Reminder(batch_size=batch_size, codec=codec, logit_codec=logit_codec, loss="logit+label", grow=True)
+    for recorder in (nn.Linear(4, 3), model):
+        reminder.remember(recorder, x, torch.arange(60) % 3, per_task=15)
+    for evaluate in (reminder.penalty, reminder.report):
+        reminder.memory = reminder.memory.take(torch.arange(30))  # nothing of it has been read yet
+        with torch.inference_mode():
+            evaluate(model)
+        reminder.penalty(model).backward()
+
+
 def test_layers_frozen_and_unfrozen_after_attaching(digits: Stream) -> None:
     old, model = digits_model(0), digits_model(1)
     reminder = Reminder()

@@ -61,6 +61,8 @@ class Feeding:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_checked": (Memory(), None)}  # no reference to the model
 
+    @torch.inference_mode(False)  # what is read once takes part in a backward pass later
+    @torch.no_grad()
     def _draw(self, device: torch.device, generator: torch.Generator | None) -> MemoryBatch:
         if self.memory.device != device:
             self.memory = self.memory.to(device)

@@ -1,13 +1,17 @@
 """Reading a memory back: all of it, some rows, or a random draw that is unbiased for Eq. 1."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from selfreminder.codec import Encoded
+
+T = TypeVar("T")
 
 _FITS = 2**29
 """bytes of deflated inputs that are read once and kept beside the memory, so that a draw costs nothing"""
@@ -29,6 +33,17 @@ class MemoryBatch:
 
     def __len__(self) -> int:
         return len(self.logits)
+
+
+def _once(make: Callable[[Any], T]) -> cached_property[T]:
+    """A property that is made when it is first asked for, and fit for a backward pass wherever that is."""
+
+    @wraps(make)
+    def made(reader: Any) -> T:
+        with torch.inference_mode(False), torch.no_grad():
+            return make(reader)
+
+    return cached_property(made)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,18 +91,18 @@ class Reader:
             weight=weight,
         )
 
-    @cached_property
+    @_once
     def counts(self) -> dict[int, int]:
         """Items of each task."""
         tasks, counts = torch.unique_consecutive(self.tasks, return_counts=True)
         return dict(zip(tasks.tolist(), counts.tolist()))
 
-    @cached_property
+    @_once
     def logits(self) -> Tensor:
         """(n, K) float32, as they are read back."""
         return self.kept_logits.decode()
 
-    @cached_property
+    @_once
     def spread(self) -> float:
         """See `Memory.spread`."""
         if not self.counts:
@@ -103,34 +118,34 @@ class Reader:
             return read if index is None else read.index_select(0, index)
         return self.inputs[name].decode(index)
 
-    @cached_property
+    @_once
     def _inflated(self) -> dict[str, Tensor]:
         """Deflated inputs that fit, read once and for all."""
         deflated = {name: x for name, x in self.inputs.items() if x.sizes is not None}
         size = sum(len(x) * math.prod(x.shape) * 4 for x in deflated.values())
         return {name: x.decode().to(self.tasks.device) for name, x in deflated.items()} if size <= _FITS else {}
 
-    @cached_property
+    @_once
     def _layout(self) -> tuple[Tensor, Tensor, int]:
         counts = torch.tensor(list(self.counts.values()), device=self.tasks.device)
         return counts.cumsum(0) - counts, counts, len(counts)
 
-    @cached_property
+    @_once
     def _whole(self) -> MemoryBatch:
         return self.batch(None, self._weight)
 
-    @cached_property
+    @_once
     def _weight(self) -> Tensor:
         """(n,) of each item in Σ_t mean_j."""
         _, counts, _ = self._layout
         return (1.0 / counts).to(torch.float32).repeat_interleave(counts)
 
-    @cached_property
+    @_once
     def _mask(self) -> Tensor | None:
         if self.width is None:
             return None
         return torch.arange(self.kept_logits.shape[0], device=self.tasks.device) < self.width[:, None]
 
-    @cached_property
+    @_once
     def _long_labels(self) -> Tensor:
         return self.labels.long()
