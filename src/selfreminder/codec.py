@@ -76,7 +76,9 @@ class Encoded:
 
     @classmethod
     def from_parts(cls, parts: dict[str, Tensor], facts: dict[str, Any]) -> "Encoded":
-        """The inverse of `parts` and `facts`."""
+        """The inverse of `parts` and `facts`; deflated items come to the CPU, where they can be read."""
+        if ".sizes" in parts:
+            parts = {ending: part.cpu() for ending, part in parts.items()}
         item = (facts["dtype"], tuple(facts["shape"])) if "dtype" in facts else None
         return cls(facts["codec"], parts[""], parts.get(".scale"), parts.get(".sizes"), item)
 
@@ -127,6 +129,7 @@ class Encoded:
 
     def take(self, index: Tensor) -> "Encoded":
         """The items of these rows."""
+        index = index if self.sizes is None else index.to(self.sizes.device)
         scale = None if self.scale is None else self.scale[index]
         if self.sizes is None:
             return replace(self, values=self.values.index_select(0, index), scale=scale)  # [index] is slow for bytes
@@ -139,7 +142,8 @@ class Encoded:
     def __add__(self, other: "Encoded") -> "Encoded":
         """Both, one after the other; of different codecs, what both read back, so that nothing is rounded twice."""
         if self.facts != other.facts or self.values.dtype != other.values.dtype:
-            both = torch.cat([self.decode(), other.decode()])
+            device = self.device if self.sizes is None else other.device  # what is deflated is on the CPU
+            both = torch.cat([self.decode().to(device), other.decode().to(device)])
             name = "float32" if both.dtype == torch.float32 else "raw"
             deflated = self.codec.endswith(_ZLIB) and other.codec.endswith(_ZLIB)
             return encode(f"{name}{_ZLIB}" if deflated else name, both)

@@ -116,7 +116,7 @@ class Reader:
         if name in self._inflated:
             read = self._inflated[name]
             return read if index is None else read.index_select(0, index)
-        return self.inputs[name].decode(index)
+        return self.inputs[name].decode(index).to(self.tasks.device)
 
     @_once
     def _inflated(self) -> dict[str, Tensor]:

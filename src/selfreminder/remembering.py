@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from selfreminder import codec as codecs
 from selfreminder import distributed
-from selfreminder.calling import as_given
+from selfreminder.calling import as_given, device_of
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory
 from selfreminder.per_sample import rows
@@ -133,6 +133,7 @@ def remembered(memory: Memory, samples: Samples, recording: Recording, choice: C
 def observed(memory: Memory, samples: Samples, recording: Recording, size: Size, seed: int) -> Memory:
     """The memory after these samples of a stream; those of several processes follow each other."""
     rank, _ = distributed.ranks()
+    memory = memory.to(device_of(recording.model))
     task, counts = recording.task, distributed.everyones(len(samples))
     stream = stream_of(memory, task, seed=seed)
     first = stream.seen + sum(counts[:rank])
@@ -146,8 +147,8 @@ def observed(memory: Memory, samples: Samples, recording: Recording, size: Size,
         new = recording.memory(chosen, labels, first + index, RESERVOIR)
     if len(counts) > 1:
         found = distributed.everyones((new.to("cpu").columns, new.facts))
-        new = sum((Memory.from_columns(*each) for each in found), Memory()).to(new.device)
-    return merged(memory, new, task, stream.seen + sum(counts), size, seed=seed)
+        new = sum((Memory.from_columns(*each) for each in found), Memory())
+    return merged(memory, new.to(memory.device), task, stream.seen + sum(counts), size, seed=seed)
 
 
 # Several processes -------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def agreed(memory: Memory) -> Memory:
     if distributed.ranks()[1] == 1:
         return memory
     here = memory.to("cpu")
-    return Memory.from_columns(*distributed.from_first((here.columns, here.facts)))
+    return Memory.from_columns(*distributed.from_first((here.columns, here.facts))).to(memory.device)
 
 
 def _digest(samples: Samples) -> str:
