@@ -116,6 +116,28 @@ def test_a_transform_may_work_in_place() -> None:
         assert reminder.penalty(model).item() == 0.0
 
 
+class Normalise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sub_(0.5).div_(0.25)
+
+
+@pytest.mark.parametrize("batch_size", [4, 100])
+@pytest.mark.parametrize("codec", ["raw", "uint8", "compressed"])
+def test_a_model_may_work_in_place(codec: str, batch_size: int) -> None:
+    model = nn.Sequential(Normalise(), nn.Linear(4, 3))
+    x, y = torch.randint(0, 256, (30, 4)) / 255, torch.arange(30) % 3
+    given = x.clone()
+    reminder = Reminder(codec=codec, batch_size=batch_size)
+    reminder.remember(model, x, per_task=6)  # predictions stratify
+    reminder.remember(model, x, y, per_task=6, select="gradient")
+    reminder.observe(model, x, y, per_task=6)
+    reminder.report(model, new=(x, y))
+    assert torch.equal(x, given)
+    for _ in range(3):
+        assert reminder.penalty(model).item() == 0.0
+    assert all(row.drift == 0.0 for row in reminder.report(model).tasks)
+
+
 def test_remembering_in_inference_mode(digits: Stream) -> None:
     model, reminder = digits_model(), Reminder()
     with torch.inference_mode():

@@ -78,10 +78,9 @@ class Feeding:
         return self.logits_of(model, given if dtype is None else cast(given, dtype), task)
 
     def _transformed(self, inputs: dict[str, Tensor]) -> Any:
-        if self.transform is None:
-            return as_given(inputs)
-        # It may work in place, and the memory must stay as it is.
-        return self.transform(as_given({name: x.clone() for name, x in inputs.items()}))
+        # Transform and model may work in place, and the memory and the caller's data must stay as they are.
+        given = as_given({name: x.clone() for name, x in inputs.items()})
+        return given if self.transform is None else self.transform(given)
 
     def _fit(self, logits: Tensor, width: int) -> Tensor:
         """Logits that are as many as the memory has."""
