@@ -207,6 +207,16 @@ def test_a_stream_in_two_processes_is_one_stream(both: Callable[[Any], list[Any]
     assert torch.equal(reminder.memory.sources, sources)
 
 
+@pytest.mark.parametrize("items", [1, 2, 3, 4, 7])
+def test_the_mean_over_processes_is_exact_however_few_items_there_are(items: int) -> None:
+    x = torch.rand(items, 2)
+    memory = Memory.of({"x": x}, x, task=0)
+    batches = [memory.draw(10, part=(rank, 4)) for rank in range(4)]
+    assert min(map(len, batches)) > 0
+    sums = torch.stack([(batch.weight[:, None] * batch.logits).sum(0) for batch in batches])
+    torch.testing.assert_close(sums.mean(0), x.mean(0))
+
+
 def test_every_process_sends_its_dtypes_in_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
     dtypes = [torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.complex64]
     monkeypatch.setattr(distributed, "ranks", lambda: (0, WORLD))

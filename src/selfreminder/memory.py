@@ -213,7 +213,7 @@ class Memory(Columns):
         cost does not depend on how much is kept.
 
         With part=(r, w) it is the r-th of w equal slices of a draw of w·n items; the mean of their weighted sums is
-        that of the whole.
+        that of the whole. Of fewer than w items each slice has all.
         """
         return self._reader.draw(n, generator, part)
 

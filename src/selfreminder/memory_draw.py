@@ -61,7 +61,7 @@ class Reader:
         rank, world = part
         n *= world
         if n >= len(self.tasks):
-            if world == 1:
+            if world == 1 or len(self.tasks) < world:  # rather than nothing for some
                 return self._whole
             mine = torch.arange(rank, len(self.tasks), world, device=self.tasks.device)
             return self.batch(mine, world * self._weight[mine])
