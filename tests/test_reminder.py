@@ -95,6 +95,35 @@ def test_old_items_leave_statistics_modes_and_random_numbers_alone(digits: Strea
         assert torch.equal(ours, theirs)  # and the statistics are of the new items alone
 
 
+class Recurrent(nn.Module):
+    def __init__(self, kind: Callable[..., nn.RNNBase]) -> None:
+        super().__init__()
+        self.layer = kind(4, 8, num_layers=2, dropout=0.5, batch_first=True)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layer(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_stay_in_train_mode_without_dropout(kind: Callable[..., nn.RNNBase]) -> None:
+    """cuDNN takes no gradients through them in eval mode."""
+    model, x, reminder, modes = Recurrent(kind), torch.rand(30, 5, 4), Reminder(), []
+    expected = copy.deepcopy(model).eval()(x)
+    reminder.remember(model, x, per_task=10)
+    torch.testing.assert_close(reminder.memory.logits, expected[reminder.memory.sources])
+    model.layer.register_forward_hook(lambda layer, *_: modes.append((layer.training, layer.dropout)))
+    penalty = reminder.penalty(model)
+    penalty.backward()
+    for found in (penalty, reminder.forward(model, x)[1]):
+        assert found.item() == pytest.approx(0.0, abs=1e-12)  # without gradients another kernel computes an LSTM
+    assert modes == [(True, 0.0), (True, 0.5), (True, 0.0)]
+    assert (model.layer.training, model.layer.dropout, model.last.training) == (True, 0.5, True)
+    modes.clear()
+    reminder.penalty(model.eval())
+    assert modes == [(False, 0.5)]  # as it was put
+
+
 class FunctionalDropout(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout(super().forward(input), 0.5, self.training)
