@@ -16,7 +16,7 @@ from selfreminder.memory import Memory
 from selfreminder.per_sample import rows
 from selfreminder.recorder import Recorder
 from selfreminder.reservoir import SELECTION as RESERVOIR
-from selfreminder.reservoir import entering, merged, stream_of
+from selfreminder.reservoir import entering, merged, shrunk, stream_of
 from selfreminder.samples import Keep, Samples
 from selfreminder.seeds import seed_for
 from selfreminder.selection import find
@@ -127,7 +127,7 @@ def remembered(memory: Memory, samples: Samples, recording: Recording, choice: C
         return merged
     if recording.task in memory.counts:
         merged = merged.interleave(recording.task, memory.counts[recording.task])
-    return merged.shrink(size.budget_bytes)
+    return shrunk(merged, size.budget_bytes)
 
 
 def observed(memory: Memory, samples: Samples, recording: Recording, size: Size, seed: int) -> Memory:
