@@ -30,7 +30,7 @@ def values(seed: int, n: int = 5, spread: float = 10.0) -> Tensor:
 def test_nothing_is_lost(name: str, seed: int, dtype: torch.dtype) -> None:
     x = values(seed).to(dtype)
     back = encoded(name, x).decode()
-    assert back.dtype == x.dtype
+    assert back.dtype == x.dtype == encoded(name, x).read_dtype
     assert torch.equal(back, x)
 
 
@@ -55,6 +55,7 @@ def test_rows_and_sums(name: str, seed: int, n: int, data: st.DataObject) -> Non
     assert kept.nbytes == int(kept.item_nbytes().sum())
     rows = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), max_size=8)) if n else [], dtype=torch.long)
     whole = kept.decode()
+    assert whole.dtype == kept.read_dtype
     assert torch.equal(kept.take(rows).decode(), whole[rows])
     assert torch.equal(kept.decode(rows), whole[rows])
     assert torch.equal((kept + kept.take(rows)).decode(), torch.cat([whole, whole[rows]]))

@@ -93,6 +93,11 @@ class Encoded:
         return self.values.dtype if self.item is None else _dtype(self.item[0])
 
     @property
+    def read_dtype(self) -> torch.dtype:
+        """Of what is read back."""
+        return self.dtype if self.codec.removesuffix(_ZLIB) == "raw" else torch.float32
+
+    @property
     def device(self) -> torch.device:
         return self.values.device
 

@@ -114,6 +114,11 @@ class Memory(Columns):
                     f"this memory holds inputs '{name}' of shape {ours.shape}, "
                     f"the new ones have {other.inputs[name].shape}"
                 )
+            if ours.read_dtype != other.inputs[name].read_dtype:
+                raise SelfReminderError(
+                    f"this memory holds inputs '{name}' as {ours.read_dtype}, the new ones are "
+                    f"{other.inputs[name].read_dtype}: give all in one dtype and scale"
+                )
         names = tuple(dict.fromkeys((*self.selection_names, *other.selection_names)))
         recoded = torch.tensor([names.index(name) for name in other.selection_names], dtype=torch.uint8)
         widest = max(self.kept_logits.shape[0], other.kept_logits.shape[0])
