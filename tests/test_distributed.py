@@ -172,6 +172,10 @@ def gather(rank: int) -> tuple[Any, Tensor, Tensor, str]:
     reminder.remember(model, x[rank::WORLD], y[rank::WORLD], per_class=10)  # each its own part
     parts = digest(reminder.memory)
     sources, labels = reminder.memory.sources, reminder.memory.labels
+    given = new_reminder()
+    half = slice(rank * len(x) // WORLD, (rank + 1) * len(x) // WORLD)
+    given.remember(model, x[half], y[half], per_class=10, sources=torch.arange(len(x))[half])
+    assert torch.equal(x[given.memory.sources], given.memory.draw(100).inputs["x"])
     try:
         reminder.remember(model, x[rank::WORLD], y[rank::WORLD], per_class=10_000)
     except SelfReminderError as error:

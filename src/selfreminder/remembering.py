@@ -154,13 +154,17 @@ def observed(memory: Memory, samples: Samples, recording: Recording, size: Size,
 # Several processes -------------------------------------------------------------------------------------
 
 
-def gathered(samples: Samples) -> list[Samples]:
-    """The samples of each process; the same ones everywhere are taken once."""
+def gathered(samples: Samples, *, dealt: bool) -> list[Samples]:
+    """The samples of each process; the same ones everywhere are taken once.
+
+    `dealt` says that sources are positions in each process's own data, and not what somebody gave.
+    """
     rank, world = distributed.ranks()
     if world == 1 or len(set(distributed.everyones(_digest(samples)))) == 1:
         return [samples]
-    # As a DistributedSampler deals them out.
-    return distributed.everyones(replace(samples, sources=samples.sources * world + rank))
+    if dealt:  # as a DistributedSampler does
+        samples = replace(samples, sources=samples.sources * world + rank)
+    return distributed.everyones(samples)
 
 
 def joined(parts: list[Samples]) -> Samples:

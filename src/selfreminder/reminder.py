@@ -268,7 +268,8 @@ class Reminder(Feeding):
         samples = read(data, labels, keep=choice.enough(recording, self.memory), predict=recording.classes)
         if sources is not None:
             samples = replace(samples, sources=sources.cpu()[samples.sources])
-        self.memory = agreed(remembered(self.memory, joined(gathered(samples)), recording, choice))
+        samples = joined(gathered(samples, dealt=sources is None))
+        self.memory = agreed(remembered(self.memory, samples, recording, choice))
 
     @torch.inference_mode(False)
     @torch.no_grad()
