@@ -275,6 +275,32 @@ def test_the_automatic_strength_knows_no_unit(digits: Stream) -> None:
     assert Reminder(loss="distill").current_strength > 0
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_logits_that_are_not_finite(digits: Stream, value: float) -> None:
+    """They are refused, and a report of a model that gives them is not content."""
+    x, y, model = digits[0].train.x, digits[0].train.y, digits_model()
+    reminder = Reminder()
+    reminder.remember(model, x, y, per_class=5)
+    with torch.no_grad():
+        list(model.parameters())[-1][9] = value
+    for keep in (reminder.remember, reminder.observe):
+        with pytest.raises(SelfReminderError, match="logits of task 1 that are not finite: mask by a large finite"):
+            keep(model, x, y, per_task=5)
+    report = reminder.report(model)
+    assert (report.verdict, report.tasks[0].words) == ("not finite", "not finite")
+    assert "of task 0 logits are infinite or NaN" in str(report)
+
+
+def test_labels_that_have_no_logit(digits: Stream) -> None:
+    x, y, model = digits[0].train.x, digits[0].train.y, digits_model()
+    for keep in (Reminder(loss="logit+label").remember, Reminder(loss="logit+label").observe):
+        with pytest.raises(SelfReminderError, match="label 10 of task 0 has no logit, the model gives 10"):
+            keep(model, x, y + 1, per_task=len(x))
+    reminder = Reminder()  # whose penalty does not look at them
+    reminder.remember(model, x, y + 1, per_class=5)
+    assert reminder.penalty(model).item() == 0.0
+
+
 def test_the_report_has_words(digits: Stream) -> None:
     x, y, new = digits[0].train.x, digits[0].train.y, (digits[1].train.x, digits[1].train.y)
     model = digits_model()

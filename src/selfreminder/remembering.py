@@ -35,6 +35,8 @@ class Recording:
     codec: str
     logit_codec: str
     transform: Callable[[Any], Any] | None
+    labels_count: bool = False
+    """the penalty looks at labels: each must be the place of a logit"""
     time: int | None = None
 
     def classes(self, inputs: dict[str, Tensor]) -> Tensor:
@@ -47,6 +49,7 @@ class Recording:
             raise SelfReminderError("the inputs hold values that are not finite")
         kept = {name: codecs.encode(codecs.resolve(self.codec, x), x).decode() for name, x in inputs.items()}
         logits = self.logits(kept)
+        self._check(logits, labels)
         return Memory.of(
             inputs,
             logits,
@@ -59,6 +62,19 @@ class Recording:
             time=self.time,
             recorder=Recorder.of(self.model, inputs, logits.shape[1], self.transform),
         ).to(logits.device)
+
+    def _check(self, logits: Tensor, labels: Tensor | None) -> None:
+        """Refuse what no penalty could be had from."""
+        if not bool(logits.isfinite().all()):
+            raise SelfReminderError(
+                f"the model gives logits of task {self.task} that are not finite: mask by a large finite number "
+                "such as -1e4, or say by logits_of=… which outputs to remember"
+            )
+        if self.labels_count and labels is not None and len(labels) and labels.max() >= logits.shape[1]:
+            raise SelfReminderError(
+                f"label {int(labels.max())} of task {self.task} has no logit, the model gives {logits.shape[1]}, and "
+                'loss "logit+label" needs one: number labels from 0 on within the task\'s outputs, or use loss="logit"'
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ from selfreminder.feeding import Feeding
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.modes import depends_on_mode, eval_mode
-from selfreminder.penalties import ITEM_LOSSES, ItemLoss, automatic
+from selfreminder.penalties import ITEM_LOSSES, ItemLoss, automatic, logit_and_label
 from selfreminder.recall import Report, compare
 from selfreminder.remembering import Choice, Recording, agreed, gathered, joined, observed, remembered
 from selfreminder.samples import read
@@ -349,6 +349,7 @@ class Reminder(Feeding):
             codec=self.codec,
             logit_codec=self.logit_codec,
             transform=self.transform,
+            labels_count=self.loss is logit_and_label,
             time=time,
         )
 
