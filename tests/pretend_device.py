@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
-DEVICE = torch.device("lazy:0")
+_DEVICE = torch.device("lazy:0")
 """of a type that torch has, and that needs no driver"""
 
 _aten = torch.ops.aten
@@ -56,8 +56,15 @@ class Elsewhere(Tensor):
 
 
 class _Pretending(TorchDispatchMode):
+    def __init__(self, double: bool) -> None:
+        super().__init__()
+        self.double = double
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return Elsewhere.__torch_dispatch__(func, types, args, kwargs)
+        made = Elsewhere.__torch_dispatch__(func, types, args, kwargs)
+        if not self.double and isinstance(made, Elsewhere) and made.dtype == torch.float64:
+            raise TypeError(f"{func}: the device has no float64")
+        return made
 
 
 class _Generator(torch.Generator):
@@ -66,11 +73,11 @@ class _Generator(torch.Generator):
 
 
 @contextmanager
-def pretending() -> Iterator[torch.device]:
-    """A device that tensors can be made on and moved to, with generators."""
+def pretending(*, double: bool = True) -> Iterator[torch.device]:
+    """A device that tensors can be made on and moved to, with generators; with float64 or without."""
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(…, device=…) makes them here, then moves them
     try:
-        with _Pretending(), patch.object(torch, "Generator", _Generator):
-            yield DEVICE
+        with _Pretending(double), patch.object(torch, "Generator", _Generator):
+            yield _DEVICE
     finally:
         torch._C._set_only_lift_cpu_tensors(False)

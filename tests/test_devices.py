@@ -79,6 +79,15 @@ def test_a_stream_goes_on_after_it_was_loaded() -> None:
     assert reminder.memory.sources.tolist() == here.memory.sources.tolist()
 
 
+def test_draws_need_no_double_precision_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreminder.memory_draw._SINGLE", ("lazy",))
+    with pretending(double=False) as device:
+        x = torch.arange(60.0)[:, None]
+        memory = Memory.of({"x": x}, torch.zeros(60, 3, device=device), task=0)
+        drawn = memory.draw(20, torch.Generator(device).manual_seed(0)).inputs["x"]
+        assert (drawn.flatten().long() // 3).tolist() == list(range(20))  # one of each three
+
+
 def test_codecs_join_on_the_device() -> None:
     with pretending() as device:
         parts = [

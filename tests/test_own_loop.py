@@ -253,6 +253,36 @@ def test_draws_go_on_after_a_checkpoint(digits: Stream, tmp_path: Path) -> None:
     assert len(set(expected)) == 3
 
 
+def test_draws_go_on_on_another_machine(digits: Stream) -> None:
+    """A device of the same kind goes on whatever its number, one of another kind begins anew, and nothing is lost."""
+    old, new = digits_model(0), digits_model(1)
+    reminder, other = reminders(old, digits, strength=1.0)
+    begun = [reminder.penalty(new).item() for _ in range(2)]
+    state = reminder.state_dict()
+    expected = reminder.penalty(new).item()
+    other.load_state_dict({**state, "draws": {"cpu:1": state["draws"]["cpu"]}})
+    assert other.penalty(new).item() == expected
+    gpu = {"cuda:0": torch.zeros(16, dtype=torch.uint8)}
+    other.load_state_dict({**state, "draws": gpu})
+    assert [other.penalty(new).item() for _ in range(2)] == begun
+    again = other.state_dict()["draws"]
+    assert again.keys() == {"cuda:0", "cpu"}
+    assert again["cuda:0"] is gpu["cuda:0"]
+
+
+def test_double_precision_as_the_default(digits: Stream) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        model, x, y = nn.Linear(784, 10), digits[0].train.x.double(), digits[0].train.y
+        for batch_size in (50, 1000):
+            reminder = Reminder(batch_size=batch_size)
+            reminder.remember(model, x, y, per_class=10)
+            assert reminder.penalty(model).item() == 0.0
+            assert reminder.report(model, new=(x, y)).tasks[0].drift == 0.0
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_the_automatic_strength_knows_no_unit(digits: Stream) -> None:
     """Logits ten times as large, and moved by ten times as much, give the same penalty."""
     penalties = []

@@ -31,6 +31,7 @@ class Feeding:
 
     def __init__(self) -> None:
         self._generators: dict[torch.device, torch.Generator] = {}
+        self._draws: dict[str, Tensor] = {}  # states of generators that a checkpoint had and nobody has needed yet
         self._checked: tuple[Memory, weakref.ref[nn.Module] | None] = Memory(), None
 
     @torch.no_grad()
@@ -49,14 +50,14 @@ class Feeding:
     def state_dict(self) -> dict[str, Any]:
         """The memory and the state of the draws, for a checkpoint; `torch.load(weights_only=True)` reads it."""
         draws = {str(device): generator.get_state() for device, generator in self._generators.items()}
-        return {"columns": self.memory.columns, "facts": self.memory.facts, "draws": draws}
+        return {"columns": self.memory.columns, "facts": self.memory.facts, "draws": {**self._draws, **draws}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         if missing := {"columns", "facts", "draws"} - state.keys():
             raise SelfReminderError(f"this is no state of a reminder: it lacks {', '.join(sorted(missing))}")
         self.memory = Memory.from_columns(state["columns"], state["facts"])
-        self._set_draws(state["draws"])
+        self._generators, self._draws = {}, dict(state["draws"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_checked": (Memory(), None)}  # no reference to the model
@@ -66,11 +67,19 @@ class Feeding:
     def _draw(self, device: torch.device, generator: torch.Generator | None) -> MemoryBatch:
         if self.memory.device != device:
             self.memory = self.memory.to(device)
-        if generator is None:
-            if device not in self._generators:
-                self._generators[device] = torch.Generator(device).manual_seed(seed_for(self.seed, "draws"))
-            generator = self._generators[device]
+        generator = self._generator(device) if generator is None else generator
         return self.memory.draw(self.batch_size, generator, part=distributed.ranks())
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        """Of the draws on a device: as a checkpoint left one of its kind, whatever its number, else a new one."""
+        if device not in self._generators:
+            generator = torch.Generator(device).manual_seed(seed_for(self.seed, "draws"))
+            alike = [name for name in self._draws if torch.device(name).type == device.type]
+            if alike:
+                name = str(device) if str(device) in alike else alike[0]
+                generator.set_state(self._draws.pop(name).cpu())
+            self._generators[device] = generator
+        return self._generators[device]
 
     def _logits(self, model: nn.Module, inputs: dict[str, Tensor], task: Tensor | int) -> Tensor:
         given = self._transformed(inputs)
@@ -114,8 +123,3 @@ class Feeding:
         if stale:
             warnings.warn(stale, stacklevel=5)
         self._checked = self.memory, weakref.ref(model)
-
-    def _set_draws(self, draws: dict[str, Tensor]) -> None:
-        self._generators = {torch.device(device): torch.Generator(device) for device in draws}
-        for device, generator in self._generators.items():
-            generator.set_state(draws[str(device)].cpu())

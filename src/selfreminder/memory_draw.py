@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 _FITS = 2**29
 """bytes of deflated inputs that are read once and kept beside the memory, so that a draw costs nothing"""
+_SINGLE = ("mps",)
+"""devices without float64: there a draw is as even as float32 can make it"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,15 +68,16 @@ class Reader:
             mine = torch.arange(rank, len(self.tasks), world, device=self.tasks.device)
             return self.batch(mine, world * self._weight[mine])
         starts, counts, tasks = self._layout
-        strata = torch.arange(n, dtype=torch.float64, device=starts.device)
-        noise = torch.rand(n, dtype=torch.float64, device=starts.device, generator=generator)
+        dtype = torch.float32 if starts.device.type in _SINGLE else torch.float64
+        strata = torch.arange(n, dtype=dtype, device=starts.device)
+        noise = torch.rand(n, dtype=dtype, device=starts.device, generator=generator)
         position = (strata + noise) * (tasks / n)
         # Rounding may reach T itself, or the end of an interval.
         task = position.long().clamp_(max=tasks - 1)
         count = counts[task]
         within = ((position - task) * count).long().minimum(count - 1)
         mine = (starts[task] + within)[rank::world]
-        return self.batch(mine, torch.full((len(mine),), world * tasks / n, device=starts.device))
+        return self.batch(mine, torch.full_like(mine, world * tasks / n, dtype=torch.float32))
 
     def batch(self, index: Tensor | None, weight: Tensor) -> MemoryBatch:
         """The items of these rows (None: all), decoded."""
