@@ -99,6 +99,19 @@ def test_a_head_for_each_task() -> None:
         reminder.remember(model, X, Y, per_class=2)
 
 
+def test_heads_of_tasks_that_are_not_remembered_get_no_gradient() -> None:
+    """Zeros would let AdamW decay what the new task has just learned."""
+    model = Shaped(lambda z, h: {"old": z, "new": h})
+    reminder = Reminder(strength=1.0, head={0: "old", 1: "new"})
+    reminder.remember(model, X, Y, per_class=2)
+    reminder.penalty(model).backward()
+    assert model.layer.weight.grad is not None
+    assert model.wide.weight.grad is None
+    reminder.remember(model, X, Y, per_class=2)
+    reminder.penalty(model).backward()
+    assert model.wide.weight.grad is not None
+
+
 class Takes(nn.Module):
     def __init__(self) -> None:
         super().__init__()

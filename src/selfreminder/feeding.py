@@ -3,13 +3,14 @@
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from selfreminder import distributed
-from selfreminder.calling import Head, LogitsOf, as_given, cast, check_logits, device_of, dtype_of, named
+from selfreminder.calling import Head, LogitsOf, as_given, cast, check_logits, device_of, dtype_of, logits_at, named
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.modes import eval_mode
@@ -84,7 +85,11 @@ class Feeding:
     def _logits(self, model: nn.Module, inputs: dict[str, Tensor], task: Tensor | int) -> Tensor:
         given = self._transformed(inputs)
         dtype = dtype_of(model)
-        return self.logits_of(model, given if dtype is None else cast(given, dtype), task)
+        logits_of = self.logits_of
+        if isinstance(self.head, Mapping) and isinstance(task, Tensor):
+            # No other heads: a gradient of zeros would let an optimiser decay them.
+            logits_of = partial(logits_at, {number: self.head[number] for number in self.memory.counts})
+        return logits_of(model, given if dtype is None else cast(given, dtype), task)
 
     def _transformed(self, inputs: dict[str, Tensor]) -> Any:
         # Transform and model may work in place, and the memory and the caller's data must stay as they are.
