@@ -130,6 +130,15 @@ def test_tuples_and_dicts_are_fed_as_they_were_given(inputs: Any) -> None:
     assert reminder.penalty(model).item() == 0.0
 
 
+@pytest.mark.parametrize("inputs", [(X, X.flip(0)), {"second": X.flip(0), "first": X}])
+def test_validation_data_is_given_as_the_data_is(inputs: Any) -> None:
+    model, reminder = Takes(), Reminder()
+    reminder.remember(model, inputs, Y, per_class=3, select="influence", validation=(inputs, Y))
+    assert reminder.penalty(model).item() == 0.0
+    with pytest.raises(SelfReminderError, match="inputs are a tensor, a tuple of tensors or tensors by name"):
+        reminder.remember(model, inputs, Y, per_class=3, select="influence", validation=([1.0], Y))
+
+
 def test_the_model_comes_first() -> None:
     with pytest.raises(SelfReminderError, match=r"the model is a tensor of shape \(30, 4\)"):
         Reminder().remember(X, nn.Linear(4, 3), per_class=1)  # pyright: ignore[reportArgumentType]

@@ -31,6 +31,7 @@ def test_nothing_is_lost(name: str, seed: int, dtype: torch.dtype) -> None:
     x = values(seed).to(dtype)
     back = encoded(name, x).decode()
     assert back.dtype == x.dtype == encoded(name, x).read_dtype
+    assert torch.equal(codec.read_back(name, x), back)
     assert torch.equal(back, x)
 
 
@@ -42,6 +43,7 @@ def test_never_further_than_promised(name: str, seed: int, spread: float) -> Non
     difference = (encoded(name, x).decode().double() - x.double()).abs()
     assert (difference <= codec.tolerance(name, x)).all()
     assert codec.error(name, x) == difference.max().item()
+    assert name == "int8" or torch.equal(codec.read_back(name, x), encoded(name, x).decode())
 
 
 @given(seeds, st.integers(0, 6), st.data())

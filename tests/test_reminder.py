@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from selfreminder import codec
 from selfreminder.errors import SelfReminderError
 from selfreminder.losses import logit_match
 from selfreminder.models import build_model
@@ -323,6 +324,14 @@ def test_lossy_codecs_record_what_is_read_back() -> None:
     reminder.remember(model, x, per_task=9)
     assert not torch.equal(reminder.memory.draw(9).inputs["x"], x[reminder.memory.sources])
     assert reminder.penalty(model).item() == 0.0
+
+
+def test_an_item_is_deflated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    deflated: list[int] = []
+    deflate = codec.deflate
+    monkeypatch.setattr(codec, "deflate", lambda values: (deflated.append(len(values)), deflate(values))[1])
+    Reminder(codec="compressed").remember(nn.Linear(4, 3), torch.rand(30, 4), per_task=6)
+    assert deflated == [6]
 
 
 def test_several_inputs_by_name() -> None:

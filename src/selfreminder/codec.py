@@ -223,6 +223,18 @@ def encode(name: str, x: Tensor) -> Encoded:
     return Encoded(name, joined, scale if scale is None else scale.cpu(), sizes, item)
 
 
+def read_back(name: str, x: Tensor) -> Tensor:
+    """What would be read of `x` after codec `name` (also `auto`); nothing is deflated for it.
+
+    >>> read_back("uint8+zlib", torch.tensor([[0.0, 0.4999]]))
+    tensor([[0.0000, 0.4980]])
+    """
+    name = resolve(name, x)
+    plain = name.removesuffix(_ZLIB)
+    # An inflated item is contiguous. A model may compute on others in another order, to the last digit.
+    return encode(plain, x if name == plain else x.contiguous()).decode()
+
+
 def _dtype(name: str) -> torch.dtype:
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from selfreminder import codec as codecs
 from selfreminder import distributed
-from selfreminder.calling import as_given, device_of
+from selfreminder.calling import device_of, named
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory
-from selfreminder.per_sample import rows
+from selfreminder.per_sample import Inputs, rows
 from selfreminder.recorder import Recorder
 from selfreminder.reservoir import SELECTION as RESERVOIR
 from selfreminder.reservoir import entering, merged, shrunk, stream_of
@@ -47,7 +47,7 @@ class Recording:
         """A memory of these items, on the model's device."""
         if not all(bool(x.isfinite().all()) for x in inputs.values() if x.is_floating_point()):
             raise SelfReminderError("the inputs hold values that are not finite")
-        kept = {name: codecs.encode(codecs.resolve(self.codec, x), x).decode() for name, x in inputs.items()}
+        kept = {name: codecs.read_back(self.codec, x) for name, x in inputs.items()}
         logits = self.logits(kept)
         self._check(logits, labels)
         return Memory.of(
@@ -127,13 +127,13 @@ def remembered(memory: Memory, samples: Samples, recording: Recording, choice: C
     else:
         wanted = shares(strata, total=min(len(samples), choice.most(samples.inputs, recording)))
     candidates = Candidates(
-        inputs=as_given(samples.inputs) if samples.inputs.keys() == {"x"} else samples.inputs,
+        inputs=_alone(samples.inputs),
         labels=strata,
         count=max(wanted.values(), default=0),
         generator=torch.Generator().manual_seed(seed_for(choice.seed, "selection", recording.task, memory.next_id)),
         model=recording.model,
         logits_of=choice.logits_of,
-        validation=choice.validation,
+        validation=choice.validation and (_alone(named(choice.validation[0])), choice.validation[1]),
         gradients=choice.gradients,
     )
     ranked = (find(choice.select) if isinstance(choice.select, str) else choice.select)(candidates)
@@ -144,6 +144,11 @@ def remembered(memory: Memory, samples: Samples, recording: Recording, choice: C
     if recording.task in memory.counts:
         merged = merged.interleave(recording.task, memory.counts[recording.task])
     return shrunk(merged, size.budget_bytes)
+
+
+def _alone(inputs: dict[str, Tensor]) -> Inputs:
+    """Inputs as selections have them: a tensor where there is one without a name, else by name."""
+    return inputs["x"] if inputs.keys() == {"x"} else inputs
 
 
 def observed(memory: Memory, samples: Samples, recording: Recording, size: Size, seed: int) -> Memory:
