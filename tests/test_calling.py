@@ -99,6 +99,19 @@ def test_a_head_for_each_task() -> None:
         reminder.remember(model, X, Y, per_class=2)
 
 
+def test_heads_of_tasks_that_are_not_remembered_get_no_gradient() -> None:
+    """Zeros would let AdamW decay what the new task has just learned."""
+    model = Shaped(lambda z, h: {"old": z, "new": h})
+    reminder = Reminder(strength=1.0, head={0: "old", 1: "new"})
+    reminder.remember(model, X, Y, per_class=2)
+    reminder.penalty(model).backward()
+    assert model.layer.weight.grad is not None
+    assert model.wide.weight.grad is None
+    reminder.remember(model, X, Y, per_class=2)
+    reminder.penalty(model).backward()
+    assert model.wide.weight.grad is not None
+
+
 class Takes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -115,6 +128,15 @@ def test_tuples_and_dicts_are_fed_as_they_were_given(inputs: Any) -> None:
     rows = reminder.memory.sources.long()
     torch.testing.assert_close(reminder.memory.logits, model(X[rows], X.flip(0)[rows]).detach())
     assert reminder.penalty(model).item() == 0.0
+
+
+@pytest.mark.parametrize("inputs", [(X, X.flip(0)), {"second": X.flip(0), "first": X}])
+def test_validation_data_is_given_as_the_data_is(inputs: Any) -> None:
+    model, reminder = Takes(), Reminder()
+    reminder.remember(model, inputs, Y, per_class=3, select="influence", validation=(inputs, Y))
+    assert reminder.penalty(model).item() == 0.0
+    with pytest.raises(SelfReminderError, match="inputs are a tensor, a tuple of tensors or tensors by name"):
+        reminder.remember(model, inputs, Y, per_class=3, select="influence", validation=([1.0], Y))
 
 
 def test_the_model_comes_first() -> None:

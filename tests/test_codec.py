@@ -30,7 +30,8 @@ def values(seed: int, n: int = 5, spread: float = 10.0) -> Tensor:
 def test_nothing_is_lost(name: str, seed: int, dtype: torch.dtype) -> None:
     x = values(seed).to(dtype)
     back = encoded(name, x).decode()
-    assert back.dtype == x.dtype
+    assert back.dtype == x.dtype == encoded(name, x).read_dtype
+    assert torch.equal(codec.read_back(name, x), back)
     assert torch.equal(back, x)
 
 
@@ -42,6 +43,7 @@ def test_never_further_than_promised(name: str, seed: int, spread: float) -> Non
     difference = (encoded(name, x).decode().double() - x.double()).abs()
     assert (difference <= codec.tolerance(name, x)).all()
     assert codec.error(name, x) == difference.max().item()
+    assert name == "int8" or torch.equal(codec.read_back(name, x), encoded(name, x).decode())
 
 
 @given(seeds, st.integers(0, 6), st.data())
@@ -55,6 +57,7 @@ def test_rows_and_sums(name: str, seed: int, n: int, data: st.DataObject) -> Non
     assert kept.nbytes == int(kept.item_nbytes().sum())
     rows = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), max_size=8)) if n else [], dtype=torch.long)
     whole = kept.decode()
+    assert whole.dtype == kept.read_dtype
     assert torch.equal(kept.take(rows).decode(), whole[rows])
     assert torch.equal(kept.decode(rows), whole[rows])
     assert torch.equal((kept + kept.take(rows)).decode(), torch.cat([whole, whole[rows]]))

@@ -172,6 +172,10 @@ def gather(rank: int) -> tuple[Any, Tensor, Tensor, str]:
     reminder.remember(model, x[rank::WORLD], y[rank::WORLD], per_class=10)  # each its own part
     parts = digest(reminder.memory)
     sources, labels = reminder.memory.sources, reminder.memory.labels
+    given = new_reminder()
+    half = slice(rank * len(x) // WORLD, (rank + 1) * len(x) // WORLD)
+    given.remember(model, x[half], y[half], per_class=10, sources=torch.arange(len(x))[half])
+    assert torch.equal(x[given.memory.sources], given.memory.draw(100).inputs["x"])
     try:
         reminder.remember(model, x[rank::WORLD], y[rank::WORLD], per_class=10_000)
     except SelfReminderError as error:
@@ -205,6 +209,26 @@ def test_a_stream_in_two_processes_is_one_stream(both: Callable[[Any], list[Any]
     for start in range(0, len(x), 7):
         reminder.observe(model, x[start : start + 7], y[start : start + 7], per_task=25)
     assert torch.equal(reminder.memory.sources, sources)
+
+
+@pytest.mark.parametrize("items", [1, 2, 3, 4, 7])
+def test_the_mean_over_processes_is_exact_however_few_items_there_are(items: int) -> None:
+    x = torch.rand(items, 2)
+    memory = Memory.of({"x": x}, x, task=0)
+    batches = [memory.draw(10, part=(rank, 4)) for rank in range(4)]
+    assert min(map(len, batches)) > 0
+    sums = torch.stack([(batch.weight[:, None] * batch.logits).sum(0) for batch in batches])
+    torch.testing.assert_close(sums.mean(0), x.mean(0))
+
+
+def test_every_process_sends_its_dtypes_in_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    dtypes = [torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.complex64]
+    monkeypatch.setattr(distributed, "ranks", lambda: (0, WORLD))
+    for order in (dtypes, dtypes[::-1]):
+        sent: list[torch.dtype] = []
+        monkeypatch.setattr(dist, "all_reduce", lambda flat, sent=sent: sent.append(flat.dtype))
+        distributed.average([torch.ones(2, dtype=dtype) for dtype in order])
+        assert sent == order
 
 
 def test_alone() -> None:

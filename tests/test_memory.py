@@ -168,6 +168,10 @@ def test_bad_input() -> None:
         memory + Memory.of({"y": torch.zeros(1, 2)}, torch.zeros(1, 3), task=1)
     with pytest.raises(SelfReminderError, match=r"of shape \(2,\), the new ones have \(5,\)"):
         memory + Memory.of({"x": torch.zeros(1, 5)}, torch.zeros(1, 3), task=1)
+    for pixels in (torch.zeros(1, 2, dtype=torch.uint8), torch.zeros(1, 2, dtype=torch.float64)):
+        for codecs in ("auto", "compressed"):
+            with pytest.raises(SelfReminderError, match=r"'x' as torch\.float32, the new ones are torch\.\w"):
+                memory + Memory.of({"x": pixels}, torch.zeros(1, 3), task=1, codecs=codecs)
     with pytest.raises(SelfReminderError, match="has 2 items, the logits 3"):
         Memory.of({"x": torch.zeros(2, 5)}, torch.zeros(3, 3), task=1)
 

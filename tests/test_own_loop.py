@@ -253,6 +253,36 @@ def test_draws_go_on_after_a_checkpoint(digits: Stream, tmp_path: Path) -> None:
     assert len(set(expected)) == 3
 
 
+def test_draws_go_on_on_another_machine(digits: Stream) -> None:
+    """A device of the same kind goes on whatever its number, one of another kind begins anew, and nothing is lost."""
+    old, new = digits_model(0), digits_model(1)
+    reminder, other = reminders(old, digits, strength=1.0)
+    begun = [reminder.penalty(new).item() for _ in range(2)]
+    state = reminder.state_dict()
+    expected = reminder.penalty(new).item()
+    other.load_state_dict({**state, "draws": {"cpu:1": state["draws"]["cpu"]}})
+    assert other.penalty(new).item() == expected
+    gpu = {"cuda:0": torch.zeros(16, dtype=torch.uint8)}
+    other.load_state_dict({**state, "draws": gpu})
+    assert [other.penalty(new).item() for _ in range(2)] == begun
+    again = other.state_dict()["draws"]
+    assert again.keys() == {"cuda:0", "cpu"}
+    assert again["cuda:0"] is gpu["cuda:0"]
+
+
+def test_double_precision_as_the_default(digits: Stream) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        model, x, y = nn.Linear(784, 10), digits[0].train.x.double(), digits[0].train.y
+        for batch_size in (50, 1000):
+            reminder = Reminder(batch_size=batch_size)
+            reminder.remember(model, x, y, per_class=10)
+            assert reminder.penalty(model).item() == 0.0
+            assert reminder.report(model, new=(x, y)).tasks[0].drift == 0.0
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_the_automatic_strength_knows_no_unit(digits: Stream) -> None:
     """Logits ten times as large, and moved by ten times as much, give the same penalty."""
     penalties = []
@@ -273,6 +303,32 @@ def test_the_automatic_strength_knows_no_unit(digits: Stream) -> None:
     hardly_trained.remember(nn.Linear(784, 10), digits[0].train.x, digits[0].train.y, per_class=5)
     assert hardly_trained.current_strength == 0.1  # and not c / S, which would be large
     assert Reminder(loss="distill").current_strength > 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_logits_that_are_not_finite(digits: Stream, value: float) -> None:
+    """They are refused, and a report of a model that gives them is not content."""
+    x, y, model = digits[0].train.x, digits[0].train.y, digits_model()
+    reminder = Reminder()
+    reminder.remember(model, x, y, per_class=5)
+    with torch.no_grad():
+        list(model.parameters())[-1][9] = value
+    for keep in (reminder.remember, reminder.observe):
+        with pytest.raises(SelfReminderError, match="logits of task 1 that are not finite: mask by a large finite"):
+            keep(model, x, y, per_task=5)
+    report = reminder.report(model)
+    assert (report.verdict, report.tasks[0].words) == ("not finite", "not finite")
+    assert "of task 0 logits are infinite or NaN" in str(report)
+
+
+def test_labels_that_have_no_logit(digits: Stream) -> None:
+    x, y, model = digits[0].train.x, digits[0].train.y, digits_model()
+    for keep in (Reminder(loss="logit+label").remember, Reminder(loss="logit+label").observe):
+        with pytest.raises(SelfReminderError, match="label 10 of task 0 has no logit, the model gives 10"):
+            keep(model, x, y + 1, per_task=len(x))
+    reminder = Reminder()  # whose penalty does not look at them
+    reminder.remember(model, x, y + 1, per_class=5)
+    assert reminder.penalty(model).item() == 0.0
 
 
 def test_the_report_has_words(digits: Stream) -> None:

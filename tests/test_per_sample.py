@@ -136,6 +136,14 @@ def test_the_model_is_left_as_it_was() -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
+def test_a_frozen_recurrent_layer() -> None:
+    layer, last = nn.GRU(4, 5, num_layers=2, dropout=0.5).requires_grad_(False), nn.Linear(5, 3)
+    model, x, y = nn.ModuleList([layer, last]), torch.rand(6, 4), torch.arange(6) % 3
+    norms = gradient_norms(model, lambda model, x: last(layer(x[None])[0][0]), x, y)
+    expected = gradient_norms(last, call, copy.deepcopy(layer).eval()(x[None])[0][0], y)
+    torch.testing.assert_close(norms, expected)
+
+
 def without_gradients(model: nn.Module, x: Inputs) -> Tensor:
     with torch.no_grad():
         return model(x)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from selfreminder import codec
 from selfreminder.errors import SelfReminderError
 from selfreminder.losses import logit_match
 from selfreminder.models import build_model
@@ -95,6 +96,35 @@ def test_old_items_leave_statistics_modes_and_random_numbers_alone(digits: Strea
         assert torch.equal(ours, theirs)  # and the statistics are of the new items alone
 
 
+class Recurrent(nn.Module):
+    def __init__(self, kind: Callable[..., nn.RNNBase]) -> None:
+        super().__init__()
+        self.layer = kind(4, 8, num_layers=2, dropout=0.5, batch_first=True)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layer(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_stay_in_train_mode_without_dropout(kind: Callable[..., nn.RNNBase]) -> None:
+    """cuDNN takes no gradients through them in eval mode."""
+    model, x, reminder, modes = Recurrent(kind), torch.rand(30, 5, 4), Reminder(), []
+    expected = copy.deepcopy(model).eval()(x)
+    reminder.remember(model, x, per_task=10)
+    torch.testing.assert_close(reminder.memory.logits, expected[reminder.memory.sources])
+    model.layer.register_forward_hook(lambda layer, *_: modes.append((layer.training, layer.dropout)))
+    penalty = reminder.penalty(model)
+    penalty.backward()
+    for found in (penalty, reminder.forward(model, x)[1]):
+        assert found.item() == pytest.approx(0.0, abs=1e-12)  # without gradients another kernel computes an LSTM
+    assert modes == [(True, 0.0), (True, 0.5), (True, 0.0)]
+    assert (model.layer.training, model.layer.dropout, model.last.training) == (True, 0.5, True)
+    modes.clear()
+    reminder.penalty(model.eval())
+    assert modes == [(False, 0.5)]  # as it was put
+
+
 class FunctionalDropout(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout(super().forward(input), 0.5, self.training)
@@ -116,11 +146,49 @@ def test_a_transform_may_work_in_place() -> None:
         assert reminder.penalty(model).item() == 0.0
 
 
+class Normalise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sub_(0.5).div_(0.25)
+
+
+@pytest.mark.parametrize("batch_size", [4, 100])
+@pytest.mark.parametrize("codec", ["raw", "uint8", "compressed"])
+def test_a_model_may_work_in_place(codec: str, batch_size: int) -> None:
+    model = nn.Sequential(Normalise(), nn.Linear(4, 3))
+    x, y = torch.randint(0, 256, (30, 4)) / 255, torch.arange(30) % 3
+    given = x.clone()
+    reminder = Reminder(codec=codec, batch_size=batch_size)
+    reminder.remember(model, x, per_task=6)  # predictions stratify
+    reminder.remember(model, x, y, per_task=6, select="gradient")
+    reminder.observe(model, x, y, per_task=6)
+    reminder.report(model, new=(x, y))
+    assert torch.equal(x, given)
+    for _ in range(3):
+        assert reminder.penalty(model).item() == 0.0
+    assert all(row.drift == 0.0 for row in reminder.report(model).tasks)
+
+
 def test_remembering_in_inference_mode(digits: Stream) -> None:
     model, reminder = digits_model(), Reminder()
     with torch.inference_mode():
         reminder.remember(model, digits[0].train.x + 0, digits[0].train.y, per_class=3)
     reminder.penalty(digits_model(1)).backward()
+
+
+@pytest.mark.parametrize("batch_size", [12, 30])
+@pytest.mark.parametrize(
+    ("codec", "logit_codec"), [("raw", "float32"), ("uint8", "float16"), ("compressed", "int8"), ("affine8", "float32")]
+)
+def test_evaluation_in_inference_mode_comes_first(codec: str, logit_codec: str, batch_size: int) -> None:
+    x, model = torch.randint(0, 256, (60, 4)) / 255, nn.Linear(4, 5)
+    reminder = Reminder(batch_size=batch_size, codec=codec, logit_codec=logit_codec, loss="logit+label", grow=True)
+    for recorder in (nn.Linear(4, 3), model):
+        reminder.remember(recorder, x, torch.arange(60) % 3, per_task=15)
+    for evaluate in (reminder.penalty, reminder.report):
+        reminder.memory = reminder.memory.take(torch.arange(30))  # nothing of it has been read yet
+        with torch.inference_mode():
+            evaluate(model)
+        reminder.penalty(model).backward()
 
 
 def test_layers_frozen_and_unfrozen_after_attaching(digits: Stream) -> None:
@@ -256,6 +324,14 @@ def test_lossy_codecs_record_what_is_read_back() -> None:
     reminder.remember(model, x, per_task=9)
     assert not torch.equal(reminder.memory.draw(9).inputs["x"], x[reminder.memory.sources])
     assert reminder.penalty(model).item() == 0.0
+
+
+def test_an_item_is_deflated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    deflated: list[int] = []
+    deflate = codec.deflate
+    monkeypatch.setattr(codec, "deflate", lambda values: (deflated.append(len(values)), deflate(values))[1])
+    Reminder(codec="compressed").remember(nn.Linear(4, 3), torch.rand(30, 4), per_task=6)
+    assert deflated == [6]
 
 
 def test_several_inputs_by_name() -> None:

@@ -6,13 +6,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from selfreminder import reservoir
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory, Stream
 from selfreminder.memory_file import open_memory, save_memory
-from selfreminder.reservoir import entering, keys, merged, stream_of
+from selfreminder.reminder import Reminder
+from selfreminder.reservoir import entering, keys, merged, shrunk, stream_of
 from selfreminder.seeds import step_seed
 from selfreminder.sizes import Size
 
@@ -262,6 +263,40 @@ def test_a_lower_budget_is_kept_to_at_once() -> None:
     small = observe(memory, 0, Size(budget=2000))
     assert 1800 < small.nbytes <= 2000
     assert torch.equal(small.sources, memory.sources[: len(small)])
+
+
+@given(st.integers(10, 40), st.lists(st.integers(1, 20), min_size=1, max_size=4), st.integers(0, 5))
+def test_what_was_given_up_for_other_tasks_is_no_room_for_later_items(first: int, others: list[int], seed: int) -> None:
+    """After a budget has made room, the reservoir still has the smallest keys of all that went by."""
+    memory = observe(Memory(), first, Size(per_task=20), seed=seed)
+    budget = memory.nbytes
+    for task, items in enumerate(others, start=1):
+        memory = shrunk(memory + other_task(items, task), budget)
+        memory = observe(memory, 3, Size(per_task=20), seed=seed)
+        held = memory.sources[memory.tasks == 0]
+        key = keys(torch.arange(stream_of(memory, 0).seen), stream_of(memory, 0).seed)
+        assert held.tolist() == key.argsort()[: len(held)].tolist()
+
+
+def test_nor_is_what_another_reservoir_gave_up() -> None:
+    memory = observe(Memory(), 20, Size(per_task=20))
+    memory = observe(memory, 20, Size(budget=memory.nbytes), task=1)
+    assert memory.counts == {0: 10, 1: 10}
+    memory = observe(memory, 20, Size(per_task=20))
+    key = keys(torch.arange(40), stream_of(memory, 0).seed)
+    held = memory.sources[memory.tasks == 0]
+    assert held.tolist() == key.argsort()[: len(held)].tolist()
+
+
+def test_a_stream_goes_on_after_a_task_was_remembered_within_a_budget() -> None:
+    model, reminder = nn.Linear(90, 3), Reminder()
+    reminder.observe(model, ITEMS[:30], per_task=20)
+    reminder.remember(model, ITEMS[:30], budget=reminder.memory.nbytes)
+    assert reminder.memory.counts == {0: 10, 1: 10}
+    reminder.observe(model, ITEMS[30:40], per_task=20)
+    held = reminder.memory.sources[reminder.memory.tasks == 0]
+    key = keys(torch.arange(40), reminder.memory.streams[0].seed)
+    assert held.tolist() == key.argsort()[: len(held)].tolist()
 
 
 def test_a_reservoir_that_was_emptied_begins_anew() -> None:

@@ -76,7 +76,9 @@ class Encoded:
 
     @classmethod
     def from_parts(cls, parts: dict[str, Tensor], facts: dict[str, Any]) -> "Encoded":
-        """The inverse of `parts` and `facts`."""
+        """The inverse of `parts` and `facts`; deflated items come to the CPU, where they can be read."""
+        if ".sizes" in parts:
+            parts = {ending: part.cpu() for ending, part in parts.items()}
         item = (facts["dtype"], tuple(facts["shape"])) if "dtype" in facts else None
         return cls(facts["codec"], parts[""], parts.get(".scale"), parts.get(".sizes"), item)
 
@@ -89,6 +91,11 @@ class Encoded:
     def dtype(self) -> torch.dtype:
         """Of what is kept, before it was deflated."""
         return self.values.dtype if self.item is None else _dtype(self.item[0])
+
+    @property
+    def read_dtype(self) -> torch.dtype:
+        """Of what is read back."""
+        return self.dtype if self.codec.removesuffix(_ZLIB) == "raw" else torch.float32
 
     @property
     def device(self) -> torch.device:
@@ -127,6 +134,7 @@ class Encoded:
 
     def take(self, index: Tensor) -> "Encoded":
         """The items of these rows."""
+        index = index if self.sizes is None else index.to(self.sizes.device)
         scale = None if self.scale is None else self.scale[index]
         if self.sizes is None:
             return replace(self, values=self.values.index_select(0, index), scale=scale)  # [index] is slow for bytes
@@ -139,7 +147,8 @@ class Encoded:
     def __add__(self, other: "Encoded") -> "Encoded":
         """Both, one after the other; of different codecs, what both read back, so that nothing is rounded twice."""
         if self.facts != other.facts or self.values.dtype != other.values.dtype:
-            both = torch.cat([self.decode(), other.decode()])
+            device = self.device if self.sizes is None else other.device  # what is deflated is on the CPU
+            both = torch.cat([self.decode().to(device), other.decode().to(device)])
             name = "float32" if both.dtype == torch.float32 else "raw"
             deflated = self.codec.endswith(_ZLIB) and other.codec.endswith(_ZLIB)
             return encode(f"{name}{_ZLIB}" if deflated else name, both)
@@ -212,6 +221,18 @@ def encode(name: str, x: Tensor) -> Encoded:
     joined, sizes = deflate(values)
     item = (str(values.dtype).removeprefix("torch."), tuple(values.shape[1:]))
     return Encoded(name, joined, scale if scale is None else scale.cpu(), sizes, item)
+
+
+def read_back(name: str, x: Tensor) -> Tensor:
+    """What would be read of `x` after codec `name` (also `auto`); nothing is deflated for it.
+
+    >>> read_back("uint8+zlib", torch.tensor([[0.0, 0.4999]]))
+    tensor([[0.0000, 0.4980]])
+    """
+    name = resolve(name, x)
+    plain = name.removesuffix(_ZLIB)
+    # An inflated item is contiguous. A model may compute on others in another order, to the last digit.
+    return encode(plain, x if name == plain else x.contiguous()).decode()
 
 
 def _dtype(name: str) -> torch.dtype:

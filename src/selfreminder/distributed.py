@@ -28,7 +28,7 @@ def average(tensors: Sequence[Tensor]) -> list[Tensor]:
     means = list(tensors)
     if world == 1:
         return means
-    for dtype in {tensor.dtype for tensor in tensors}:
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):  # a set has another order in each process
         places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
         flat = torch.cat([tensors[place].flatten() for place in places])
         dist.all_reduce(flat)

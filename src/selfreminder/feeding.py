@@ -3,13 +3,14 @@
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from selfreminder import distributed
-from selfreminder.calling import Head, LogitsOf, as_given, cast, check_logits, device_of, dtype_of, named
+from selfreminder.calling import Head, LogitsOf, as_given, cast, check_logits, device_of, dtype_of, logits_at, named
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.modes import eval_mode
@@ -31,6 +32,7 @@ class Feeding:
 
     def __init__(self) -> None:
         self._generators: dict[torch.device, torch.Generator] = {}
+        self._draws: dict[str, Tensor] = {}  # states of generators that a checkpoint had and nobody has needed yet
         self._checked: tuple[Memory, weakref.ref[nn.Module] | None] = Memory(), None
 
     @torch.no_grad()
@@ -49,37 +51,50 @@ class Feeding:
     def state_dict(self) -> dict[str, Any]:
         """The memory and the state of the draws, for a checkpoint; `torch.load(weights_only=True)` reads it."""
         draws = {str(device): generator.get_state() for device, generator in self._generators.items()}
-        return {"columns": self.memory.columns, "facts": self.memory.facts, "draws": draws}
+        return {"columns": self.memory.columns, "facts": self.memory.facts, "draws": {**self._draws, **draws}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         if missing := {"columns", "facts", "draws"} - state.keys():
             raise SelfReminderError(f"this is no state of a reminder: it lacks {', '.join(sorted(missing))}")
         self.memory = Memory.from_columns(state["columns"], state["facts"])
-        self._set_draws(state["draws"])
+        self._generators, self._draws = {}, dict(state["draws"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_checked": (Memory(), None)}  # no reference to the model
 
+    @torch.inference_mode(False)  # what is read once takes part in a backward pass later
+    @torch.no_grad()
     def _draw(self, device: torch.device, generator: torch.Generator | None) -> MemoryBatch:
         if self.memory.device != device:
             self.memory = self.memory.to(device)
-        if generator is None:
-            if device not in self._generators:
-                self._generators[device] = torch.Generator(device).manual_seed(seed_for(self.seed, "draws"))
-            generator = self._generators[device]
+        generator = self._generator(device) if generator is None else generator
         return self.memory.draw(self.batch_size, generator, part=distributed.ranks())
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        """Of the draws on a device: as a checkpoint left one of its kind, whatever its number, else a new one."""
+        if device not in self._generators:
+            generator = torch.Generator(device).manual_seed(seed_for(self.seed, "draws"))
+            alike = [name for name in self._draws if torch.device(name).type == device.type]
+            if alike:
+                name = str(device) if str(device) in alike else alike[0]
+                generator.set_state(self._draws.pop(name).cpu())
+            self._generators[device] = generator
+        return self._generators[device]
 
     def _logits(self, model: nn.Module, inputs: dict[str, Tensor], task: Tensor | int) -> Tensor:
         given = self._transformed(inputs)
         dtype = dtype_of(model)
-        return self.logits_of(model, given if dtype is None else cast(given, dtype), task)
+        logits_of = self.logits_of
+        if isinstance(self.head, Mapping) and isinstance(task, Tensor):
+            # No other heads: a gradient of zeros would let an optimiser decay them.
+            logits_of = partial(logits_at, {number: self.head[number] for number in self.memory.counts})
+        return logits_of(model, given if dtype is None else cast(given, dtype), task)
 
     def _transformed(self, inputs: dict[str, Tensor]) -> Any:
-        if self.transform is None:
-            return as_given(inputs)
-        # It may work in place, and the memory must stay as it is.
-        return self.transform(as_given({name: x.clone() for name, x in inputs.items()}))
+        # Transform and model may work in place, and the memory and the caller's data must stay as they are.
+        given = as_given({name: x.clone() for name, x in inputs.items()})
+        return given if self.transform is None else self.transform(given)
 
     def _fit(self, logits: Tensor, width: int) -> Tensor:
         """Logits that are as many as the memory has."""
@@ -113,8 +128,3 @@ class Feeding:
         if stale:
             warnings.warn(stale, stacklevel=5)
         self._checked = self.memory, weakref.ref(model)
-
-    def _set_draws(self, draws: dict[str, Tensor]) -> None:
-        self._generators = {torch.device(device): torch.Generator(device) for device in draws}
-        for device, generator in self._generators.items():
-            generator.set_state(draws[str(device)].cpu())

@@ -114,6 +114,11 @@ class Memory(Columns):
                     f"this memory holds inputs '{name}' of shape {ours.shape}, "
                     f"the new ones have {other.inputs[name].shape}"
                 )
+            if ours.read_dtype != other.inputs[name].read_dtype:
+                raise SelfReminderError(
+                    f"this memory holds inputs '{name}' as {ours.read_dtype}, the new ones are "
+                    f"{other.inputs[name].read_dtype}: give all in one dtype and scale"
+                )
         names = tuple(dict.fromkeys((*self.selection_names, *other.selection_names)))
         recoded = torch.tensor([names.index(name) for name in other.selection_names], dtype=torch.uint8)
         widest = max(self.kept_logits.shape[0], other.kept_logits.shape[0])
@@ -213,7 +218,7 @@ class Memory(Columns):
         cost does not depend on how much is kept.
 
         With part=(r, w) it is the r-th of w equal slices of a draw of w·n items; the mean of their weighted sums is
-        that of the whole.
+        that of the whole. Of fewer than w items each slice has all.
         """
         return self._reader.draw(n, generator, part)
 

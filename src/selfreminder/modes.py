@@ -2,15 +2,23 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeGuard
 
 from torch import nn
 
 _MODE_DEPENDENT = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RReLU)
+_RECURRENT = (nn.RNN.forward, nn.LSTM.forward, nn.GRU.forward)
+"""of layers whose mode decides about nothing but their dropout; a subclass may do more"""
+
+
+def is_eval(module: nn.Module) -> bool:
+    """Whether a module does what it does in eval mode: it is in it, or recurrent without dropout."""
+    return not module.training or (_is_recurrent(module) and not module.dropout)
 
 
 def depends_on_mode(module: nn.Module) -> bool:
     """Whether a module, as it stands in train mode, would do something else in eval mode, as far as can be seen."""
-    if not module.training:
+    if is_eval(module):
         return False
     # Attention and recurrent layers carry a dropout of their own, as a number.
     if isinstance(module, _MODE_DEPENDENT) or isinstance(getattr(module, "dropout", None), float):
@@ -21,12 +29,25 @@ def depends_on_mode(module: nn.Module) -> bool:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode for every module, and after it each module's own mode again."""
+    """Eval mode for every module, and after it each module's own mode again.
+
+    Recurrent layers stay in train mode without their dropout, which is the same: cuDNN takes no gradients through
+    them in eval mode.
+    """
     training = [module for module in model.modules() if module.training]
+    recurrent = {module: module.dropout for module in training if _is_recurrent(module)}
     try:
         for module in training:
-            module.training = False
+            module.training = module in recurrent
+        for module in recurrent:
+            module.dropout = 0.0
         yield
     finally:
         for module in training:
             module.training = True
+        for module, dropout in recurrent.items():
+            module.dropout = dropout
+
+
+def _is_recurrent(module: nn.Module) -> TypeGuard[nn.RNNBase]:
+    return isinstance(module, nn.RNNBase) and type(module).forward in _RECURRENT

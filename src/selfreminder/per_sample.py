@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from selfreminder.errors import SelfReminderError
-from selfreminder.modes import eval_mode
+from selfreminder.modes import eval_mode, is_eval
 
 Inputs = Tensor | Mapping[str, Tensor]
 """a tensor, or several by name; one row an item"""
@@ -93,7 +93,7 @@ class WatchedLayers:
         owners: dict[nn.Parameter, str] = {}
         for name, module in model.named_modules():
             what = f"layer '{name}' ({type(module).__name__})"
-            if module.training:
+            if not is_eval(module):
                 raise SelfReminderError(f"{what} is in train mode: call model.eval() before the {purpose} is taken")
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
                 raise SelfReminderError(f"{what} has no running statistics: it mixes samples, also in eval mode")

@@ -1,5 +1,6 @@
 """How well a model still does what it did on the items that it remembers."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -31,8 +32,15 @@ class TaskReport:
     """the same, when they were recorded"""
 
     @property
+    def is_finite(self) -> bool:
+        """Whether logits, kept and now, are numbers that can be compared."""
+        return math.isfinite(self.drift) and math.isfinite(self.penalty)
+
+    @property
     def words(self) -> str:
         """The same in words."""
+        if not self.is_finite:
+            return "not finite"
         if self.agreement < WEAK:
             return "forgets: too weak"
         return "remembers" if self.agreement < 1 else "remembers all"
@@ -56,9 +64,11 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """ "too weak", "too strong", "about right", or "empty"."""
+        """ "too weak", "too strong", "about right", "not finite", or "empty"."""
         if not self.tasks:
             return "empty"
+        if not all(row.is_finite for row in self.tasks):
+            return "not finite"
         if min(row.agreement for row in self.tasks) < WEAK:
             return "too weak"
         then = [row.accuracy_then for row in self.tasks if row.accuracy_then is not None]
@@ -71,6 +81,12 @@ class Report:
     def advice(self) -> str:
         """What to do about it, in a sentence."""
         forgotten = [str(row.task) for row in self.tasks if row.agreement < WEAK]
+        if self.verdict == "not finite":
+            lost = [str(row.task) for row in self.tasks if not row.is_finite]
+            return (
+                f"Not finite: of task {', '.join(lost)} logits are infinite or NaN, those kept or those that the model "
+                "gives now. Go back to a model that is finite, lower the step size, and remember the task anew."
+            )
         if self.verdict == "too weak":
             return (
                 f"Too weak: of task {', '.join(forgotten)} more than {1 - WEAK:.0%} of the predictions changed. "

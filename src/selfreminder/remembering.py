@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from selfreminder import codec as codecs
 from selfreminder import distributed
-from selfreminder.calling import as_given
+from selfreminder.calling import device_of, named
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory
-from selfreminder.per_sample import rows
+from selfreminder.per_sample import Inputs, rows
 from selfreminder.recorder import Recorder
 from selfreminder.reservoir import SELECTION as RESERVOIR
-from selfreminder.reservoir import entering, merged, stream_of
+from selfreminder.reservoir import entering, merged, shrunk, stream_of
 from selfreminder.samples import Keep, Samples
 from selfreminder.seeds import seed_for
 from selfreminder.selection import find
@@ -35,6 +35,8 @@ class Recording:
     codec: str
     logit_codec: str
     transform: Callable[[Any], Any] | None
+    labels_count: bool = False
+    """the penalty looks at labels: each must be the place of a logit"""
     time: int | None = None
 
     def classes(self, inputs: dict[str, Tensor]) -> Tensor:
@@ -45,8 +47,9 @@ class Recording:
         """A memory of these items, on the model's device."""
         if not all(bool(x.isfinite().all()) for x in inputs.values() if x.is_floating_point()):
             raise SelfReminderError("the inputs hold values that are not finite")
-        kept = {name: codecs.encode(codecs.resolve(self.codec, x), x).decode() for name, x in inputs.items()}
+        kept = {name: codecs.read_back(self.codec, x) for name, x in inputs.items()}
         logits = self.logits(kept)
+        self._check(logits, labels)
         return Memory.of(
             inputs,
             logits,
@@ -59,6 +62,19 @@ class Recording:
             time=self.time,
             recorder=Recorder.of(self.model, inputs, logits.shape[1], self.transform),
         ).to(logits.device)
+
+    def _check(self, logits: Tensor, labels: Tensor | None) -> None:
+        """Refuse what no penalty could be had from."""
+        if not bool(logits.isfinite().all()):
+            raise SelfReminderError(
+                f"the model gives logits of task {self.task} that are not finite: mask by a large finite number "
+                "such as -1e4, or say by logits_of=… which outputs to remember"
+            )
+        if self.labels_count and labels is not None and len(labels) and labels.max() >= logits.shape[1]:
+            raise SelfReminderError(
+                f"label {int(labels.max())} of task {self.task} has no logit, the model gives {logits.shape[1]}, and "
+                'loss "logit+label" needs one: number labels from 0 on within the task\'s outputs, or use loss="logit"'
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +127,13 @@ def remembered(memory: Memory, samples: Samples, recording: Recording, choice: C
     else:
         wanted = shares(strata, total=min(len(samples), choice.most(samples.inputs, recording)))
     candidates = Candidates(
-        inputs=as_given(samples.inputs) if samples.inputs.keys() == {"x"} else samples.inputs,
+        inputs=_alone(samples.inputs),
         labels=strata,
         count=max(wanted.values(), default=0),
         generator=torch.Generator().manual_seed(seed_for(choice.seed, "selection", recording.task, memory.next_id)),
         model=recording.model,
         logits_of=choice.logits_of,
-        validation=choice.validation,
+        validation=choice.validation and (_alone(named(choice.validation[0])), choice.validation[1]),
         gradients=choice.gradients,
     )
     ranked = (find(choice.select) if isinstance(choice.select, str) else choice.select)(candidates)
@@ -127,12 +143,18 @@ def remembered(memory: Memory, samples: Samples, recording: Recording, choice: C
         return merged
     if recording.task in memory.counts:
         merged = merged.interleave(recording.task, memory.counts[recording.task])
-    return merged.shrink(size.budget_bytes)
+    return shrunk(merged, size.budget_bytes)
+
+
+def _alone(inputs: dict[str, Tensor]) -> Inputs:
+    """Inputs as selections have them: a tensor where there is one without a name, else by name."""
+    return inputs["x"] if inputs.keys() == {"x"} else inputs
 
 
 def observed(memory: Memory, samples: Samples, recording: Recording, size: Size, seed: int) -> Memory:
     """The memory after these samples of a stream; those of several processes follow each other."""
     rank, _ = distributed.ranks()
+    memory = memory.to(device_of(recording.model))
     task, counts = recording.task, distributed.everyones(len(samples))
     stream = stream_of(memory, task, seed=seed)
     first = stream.seen + sum(counts[:rank])
@@ -146,20 +168,24 @@ def observed(memory: Memory, samples: Samples, recording: Recording, size: Size,
         new = recording.memory(chosen, labels, first + index, RESERVOIR)
     if len(counts) > 1:
         found = distributed.everyones((new.to("cpu").columns, new.facts))
-        new = sum((Memory.from_columns(*each) for each in found), Memory()).to(new.device)
-    return merged(memory, new, task, stream.seen + sum(counts), size, seed=seed)
+        new = sum((Memory.from_columns(*each) for each in found), Memory())
+    return merged(memory, new.to(memory.device), task, stream.seen + sum(counts), size, seed=seed)
 
 
 # Several processes -------------------------------------------------------------------------------------
 
 
-def gathered(samples: Samples) -> list[Samples]:
-    """The samples of each process; the same ones everywhere are taken once."""
+def gathered(samples: Samples, *, dealt: bool) -> list[Samples]:
+    """The samples of each process; the same ones everywhere are taken once.
+
+    `dealt` says that sources are positions in each process's own data, and not what somebody gave.
+    """
     rank, world = distributed.ranks()
     if world == 1 or len(set(distributed.everyones(_digest(samples)))) == 1:
         return [samples]
-    # As a DistributedSampler deals them out.
-    return distributed.everyones(replace(samples, sources=samples.sources * world + rank))
+    if dealt:  # as a DistributedSampler does
+        samples = replace(samples, sources=samples.sources * world + rank)
+    return distributed.everyones(samples)
 
 
 def joined(parts: list[Samples]) -> Samples:
@@ -184,7 +210,7 @@ def agreed(memory: Memory) -> Memory:
     if distributed.ranks()[1] == 1:
         return memory
     here = memory.to("cpu")
-    return Memory.from_columns(*distributed.from_first((here.columns, here.facts)))
+    return Memory.from_columns(*distributed.from_first((here.columns, here.facts))).to(memory.device)
 
 
 def _digest(samples: Samples) -> str:

@@ -39,7 +39,7 @@ from selfreminder.feeding import Feeding
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.modes import depends_on_mode, eval_mode
-from selfreminder.penalties import ITEM_LOSSES, ItemLoss, automatic
+from selfreminder.penalties import ITEM_LOSSES, ItemLoss, automatic, logit_and_label
 from selfreminder.recall import Report, compare
 from selfreminder.remembering import Choice, Recording, agreed, gathered, joined, observed, remembered
 from selfreminder.samples import read
@@ -268,7 +268,8 @@ class Reminder(Feeding):
         samples = read(data, labels, keep=choice.enough(recording, self.memory), predict=recording.classes)
         if sources is not None:
             samples = replace(samples, sources=sources.cpu()[samples.sources])
-        self.memory = agreed(remembered(self.memory, joined(gathered(samples)), recording, choice))
+        samples = joined(gathered(samples, dealt=sources is None))
+        self.memory = agreed(remembered(self.memory, samples, recording, choice))
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -348,6 +349,7 @@ class Reminder(Feeding):
             codec=self.codec,
             logit_codec=self.logit_codec,
             transform=self.transform,
+            labels_count=self.loss is logit_and_label,
             time=time,
         )
 

@@ -9,6 +9,8 @@ An item's position is its source, its selection is "reservoir". Items of the tas
 as they are, before those of the reservoir.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -69,11 +71,30 @@ def merged(memory: Memory, new: Memory, task: int, seen: int, size: Size, *, see
     if size.per_class is None:
         _, below = _admit(memory, stream, task, seen - stream.seen, size)
     memory = memory + new
-    if len(new) or not _fits(memory, task, size):
-        memory, lost = _cut(memory, stream, task, size)
-        if size.per_class is None:  # what one class has no room for says nothing about another
-            below = min([below, *lost])
-    return memory.with_streams({**memory.streams, task: Stream(seen, stream.seed, below)})
+    memory = memory.with_streams({**memory.streams, task: Stream(seen, stream.seed, below)})
+    if not len(new) and _fits(memory, task, size):
+        return memory
+    kept = _cut(memory, stream, task, size)
+    # What one class has no room for says nothing about another.
+    return kept if size.per_class is not None else _closed(memory, kept)
+
+
+def shrunk(memory: Memory, budget: int) -> Memory:
+    """`Memory.shrink`, after which the reservoirs still are uniform samples of streams that go on."""
+    return _closed(memory, memory.shrink(budget))
+
+
+def _closed(before: Memory, kept: Memory) -> Memory:
+    """`kept`, which is a part of `before`: no reservoir takes a key again that is not below all that it gave up."""
+    if kept is before:
+        return kept
+    streams = {}
+    for task, stream in kept.streams.items():
+        rows = _rows(before, task)
+        gone = rows[~torch.isin(before.ids[rows], kept.ids)]
+        lost = keys(before.sources[gone].cpu(), stream.seed).tolist()
+        streams[task] = replace(stream, below=min([stream.below, *lost]))
+    return kept.with_streams(streams)
 
 
 def _admit(
@@ -114,8 +135,8 @@ def _fits(memory: Memory, task: int, size: Size) -> bool:
     return bool((counts <= size.per_class).all())
 
 
-def _cut(memory: Memory, stream: Stream, task: int, size: Size) -> tuple[Memory, list[int]]:
-    """The memory with its reservoir in order and within the size, and the keys of the items that are gone."""
+def _cut(memory: Memory, stream: Stream, task: int, size: Size) -> Memory:
+    """The memory with its reservoir in order and within the size."""
     rows = _rows(memory, task)
     key = keys(memory.sources[rows].cpu(), stream.seed)
     classes = memory.labels[rows].cpu() if size.per_class is not None else None
@@ -124,9 +145,7 @@ def _cut(memory: Memory, stream: Stream, task: int, size: Size) -> tuple[Memory,
     others = torch.ones(len(memory), dtype=torch.bool, device=memory.device)
     others[rows] = False
     kept = memory.take(torch.cat([others.nonzero().flatten(), rows[order.to(rows.device)]]))
-    if size.budget_bytes is not None:
-        kept = kept.shrink(size.budget_bytes)
-    return kept, key.sort().values[len(_rows(kept, task)) :].tolist()
+    return kept if size.budget_bytes is None else kept.shrink(size.budget_bytes)
 
 
 def _rows(memory: Memory, task: int) -> Tensor:
