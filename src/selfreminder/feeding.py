@@ -3,6 +3,7 @@
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -16,6 +17,11 @@ from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.modes import eval_mode
 from selfreminder.recorder import staleness
 from selfreminder.seeds import seed_for
+
+
+def copied(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of inputs that belong to somebody: transform and model may work in place."""
+    return {name: x.clone() for name, x in inputs.items()}
 
 
 class Feeding:
@@ -43,7 +49,7 @@ class Feeding:
         with eval_mode(model):
             for start in range(0, n, self.batch_size):
                 part = {name: x[start : start + self.batch_size].to(device) for name, x in given.items()}
-                logits = self._logits(model, part, task)
+                logits = self._logits(model, copied(part), task)
                 check_logits(logits)
                 parts.append(logits.float())
         return torch.cat(parts)
@@ -69,7 +75,8 @@ class Feeding:
         if self.memory.device != device:
             self.memory = self.memory.to(device)
         generator = self._generator(device) if generator is None else generator
-        return self.memory.draw(self.batch_size, generator, part=distributed.ranks())
+        kept = self.memory.draw(self.batch_size, generator, part=distributed.ranks())
+        return replace(kept, inputs=copied(kept.inputs)) if len(kept) == len(self.memory) else kept
 
     def _generator(self, device: torch.device) -> torch.Generator:
         """Of the draws on a device: as a checkpoint left one of its kind, whatever its number, else a new one."""
@@ -92,8 +99,7 @@ class Feeding:
         return logits_of(model, given if dtype is None else cast(given, dtype), task)
 
     def _transformed(self, inputs: dict[str, Tensor]) -> Any:
-        # Transform and model may work in place, and the memory and the caller's data must stay as they are.
-        given = as_given({name: x.clone() for name, x in inputs.items()})
+        given = as_given(inputs)
         return given if self.transform is None else self.transform(given)
 
     def _fit(self, logits: Tensor, width: int) -> Tensor:

@@ -35,7 +35,7 @@ from selfreminder.calling import (
 )
 from selfreminder.calling import logits_of as plain_logits_of
 from selfreminder.errors import SelfReminderError, unknown
-from selfreminder.feeding import Feeding
+from selfreminder.feeding import Feeding, copied
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.modes import depends_on_mode, eval_mode
@@ -261,7 +261,7 @@ class Reminder(Feeding):
             size=size,
             select=select,
             seed=self.seed,
-            logits_of=lambda model, part: self._logits(model, _on(part, device_of(model)), recording.task),
+            logits_of=lambda model, part: self._logits(model, copied(_on(part, device_of(model))), recording.task),
             validation=validation,
             gradients=gradients,
         )
