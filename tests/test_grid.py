@@ -1,10 +1,12 @@
 import json
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +17,12 @@ from selfreminder.atomic import replacing
 from selfreminder.cli.display import failure_lines
 from selfreminder.cli.main import main
 from selfreminder.errors import SelfReminderError
-from selfreminder.experiment import failures, room
-from selfreminder.experiment.failures import FAILURE, given_up, keep_failure, read_failure
+from selfreminder.experiment import failures, room, worker
+from selfreminder.experiment.failures import FAILURE, TRACE, given_up, keep_failure, read_failure
 from selfreminder.experiment.folder import GRID, claimed, read_grid, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.lock import LockedError, held, locked
+from selfreminder.experiment.process import Job, Worker
 from selfreminder.experiment.progress import Done, Failed
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS
 from selfreminder.experiment.run import run
@@ -476,3 +479,30 @@ def test_a_grid_that_is_killed_again_and_again(tmp_path: Path) -> None:
     assert len(whole) == 24
     assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in finished} == finished
     assert not list(folder.glob(f"*/{STATE}"))
+
+
+def test_a_run_that_takes_its_worker_down_three_times_is_given_up(tmp_path: Path) -> None:
+    job, waiting = Job(TINY, tmp_path / TINY.key), deque[Job]()
+    for death in (1, 2, 3):
+        taken = Worker(None)
+        taken.take(waiting.popleft() if waiting else job)
+        taken.kill()
+        assert list(taken.news(waiting, stopping=False)) == [job]
+        assert (job.deaths, taken.alive, taken.crashed) == (death, False, True)
+        assert list(waiting) == ([job] if death < 3 else [])
+    assert job.answer == Failed("its process died 3 times (exit code -9)", "died")
+
+
+def test_a_defect_leaves_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the worker goes on to the next run."""
+    monkeypatch.setattr(worker, "run", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)  # those of the tests stay
+    ours, theirs = multiprocessing.Pipe()
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        ours.send((TINY, folder))
+    ours.send(None)
+    worker.work(theirs, None, [])
+    for folder in folders:
+        assert ours.recv() == Failed(f"ZeroDivisionError: division by zero (see error.txt in {folder})", "error")
+        assert "ZeroDivisionError" in (folder / TRACE).read_text()

@@ -13,6 +13,7 @@ from selfreminder.errors import SelfReminderError
 from selfreminder.influence import influence
 from selfreminder.models import build_model
 from selfreminder.per_sample import Inputs
+from selfreminder.reminder import Reminder
 from selfreminder.selection import find
 from selfreminder.selection.base import Candidates
 from selfreminder.stream import Split, Stream, Task
@@ -340,3 +341,29 @@ def test_selection_refuses(mislabelled: tuple[Candidates, Tensor]) -> None:
         find("influence:keep=helpfull")(candidates)
     with pytest.raises(SelfReminderError, match="unknown solver 'gd'"):
         find("influence:solver=gd")(candidates)
+
+
+def test_influence_is_on_the_validation_data_that_is_given() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y, v = torch.rand(30, 4, generator=generator), torch.arange(30) % 3, torch.rand(12, 4, generator=generator)
+    torch.manual_seed(0)
+    model, chosen = nn.Linear(4, 3), []
+    for labels in (torch.arange(12) % 3, torch.zeros(12).long()):
+        reminder = Reminder()
+        reminder.remember(model, x, y, per_class=3, select="influence", validation=(v, labels))
+        ranked = find("influence")(
+            Candidates(
+                inputs=x,
+                labels=y,
+                count=3,
+                generator=torch.Generator(),
+                model=model,
+                logits_of=lambda model, x: model(x),
+                validation=(v, labels),
+            )
+        )
+        for label in range(3):
+            best = ranked[y[ranked] == label][:3]
+            assert reminder.memory.sources[reminder.memory.labels == label].tolist() == best.tolist()
+        chosen.append(reminder.memory.sources.tolist())
+    assert chosen[0] != chosen[1]

@@ -1,14 +1,17 @@
 """What every method must do: found by their files, so that a new one is tested as soon as it is there."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from selfreminder import methods
 from selfreminder.errors import SelfReminderError
-from selfreminder.methods.base import MemoryMethod, Method
+from selfreminder.methods.base import Batch, MemoryMethod, Method, Step
+from selfreminder.methods.generative_replay import GenerativeReplay
 from selfreminder.models import build_model
 from selfreminder.sizes import Size
 from selfreminder.stream import Stream
@@ -245,3 +248,103 @@ def test_joint_starts_again_from_the_initial_weights_and_sees_all(digits: Stream
     method.loss = spy
     train(model, digits[1], method, how(method))
     assert sum(seen) == 2 * 2 * len(digits[0].train)
+
+
+# Equations, by hand ----------------------------------------------------------------------------------------------
+
+
+def kl(now: Tensor, then: Tensor) -> Tensor:
+    p, q = (then / 3).softmax(1), (now / 3).softmax(1)
+    return (p * (p / q).log()).sum(1)
+
+
+def binary(now: Tensor, then: Tensor) -> Tensor:
+    p, q = then.sigmoid(), now.sigmoid()
+    return -(p * q.log() + (1 - p) * (1 - q).log()).sum(1)
+
+
+def square(now: Tensor, then: Tensor) -> Tensor:
+    return (now - then).square().sum(1)
+
+
+EQUATIONS: dict[str, tuple[dict[str, object], Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
+    "fsr-logit": ({}, lambda now, then, y: 0.7 * square(now, then)),
+    "fsr-distill": ({"temperature": 3.0}, lambda now, then, y: 0.7 * kl(now, then)),
+    "fsr-logitlab": (
+        {"label_weight": 0.2},
+        lambda now, then, y: 0.7 * square(now, then) + 0.2 * F.cross_entropy(now, y, reduction="none"),
+    ),
+    "icarl": ({"literal": True}, lambda now, then, y: 0.7 / 2 * binary(now, then)),
+    "lwf": ({"temperature": 3.0}, lambda now, then, y: 0.7 * kl(now, then)),
+}
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_the_loss_is_the_equation_of_the_file(name: str, stream: Stream) -> None:
+    """In the third task, by hand, at weights that have moved since the second: every term, option and head."""
+    assert set(memory_methods) <= set(EQUATIONS)
+    options, equation = EQUATIONS[name]
+    method = methods.build(name, SETTINGS | {"strength": 0.7}, options)
+    model = method.prepare(build_model("mnist-mlp", width=1 / 16, seed=5, heads=stream.heads), stream)
+    ends = []
+    for index in range(2):
+        learn(model, method, stream, range(index, index + 1))
+        ends.append(copy.deepcopy(model).eval())
+    data, rows = method.training_set(stream[2]), torch.arange(40)
+    with torch.no_grad():
+        for p in model.parameters():
+            p *= 1.5
+    batch = Batch(data.x[rows], data.y[rows], stream[2].head, rows)
+    loss = method.loss(model.train(), batch, Step(2, 0, 0.0, torch.Generator()))
+
+    entropy = expected = F.cross_entropy(method.predict(model, batch.x, batch.head), batch.y)
+    for task in stream[:2]:
+        if name == "lwf":
+            x, y = batch.x, batch.y
+        else:
+            assert isinstance(method, MemoryMethod)
+            memory = method.reminder.memory
+            kept = task.train.take(memory.sources[memory.tasks == task.index].long())
+            x, y = kept.x, kept.y
+        then = ends[task.index if "fsr" in name else -1]
+        own = equation(method.predict(model, x, task.head), method.predict(then, x, task.head).detach(), y)
+        expected = expected + own.mean() / (2 if name == "lwf" and task.head is None else 1)  # one head, one term
+    assert expected - entropy > 0.01
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_generative_replay_is_its_equation(digits: Stream) -> None:
+    model, method = start("generative-replay", digits, strength=0.7)
+    assert isinstance(method, GenerativeReplay)
+    learn(model, method, digits, range(1))
+    previous = copy.deepcopy(model).eval()
+    method.start_task(model, digits[1])
+    made, rows = digits[2].train.x[:40], torch.arange(40)
+    method._old_autoencoder.generate = lambda n, generator: made[:n]
+    with torch.no_grad():
+        for p in model.parameters():
+            p *= 1.1
+    batch = Batch(digits[1].train.x[rows], digits[1].train.y[rows], None, rows)
+    loss = method.loss(model, batch, Step(1, 0, 0.0, torch.Generator()))
+    replayed = -(previous(made).softmax(1) * model(made).log_softmax(1)).sum(1).mean()
+    expected = F.cross_entropy(model(batch.x), batch.y) / 2 + 0.7 / 2 * replayed
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=0)  # beside the generator's, which is large
+    ours, wanted = (torch.autograd.grad(each, list(model.parameters())) for each in (loss, expected))
+    for a, b in zip(ours, wanted):
+        torch.testing.assert_close(a, b)
+
+
+def test_joint_has_each_item_at_the_head_of_its_task(headed_digits: Stream) -> None:
+    _, method = start("joint", headed_digits)
+    data, parts = method.training_set(headed_digits[2]), [task.train for task in headed_digits]
+    assert data.heads is not None
+    assert data.heads.tolist() == [head for head, part in enumerate(parts) for _ in range(len(part))]
+    assert torch.equal(data.x, torch.cat([part.x for part in parts]))
+    assert torch.equal(data.y, torch.cat([part.y for part in parts]))
+
+
+def test_the_settings_of_a_memory_method_are_those_of_its_reminder() -> None:
+    method = methods.build("fsr-logit", {"memory_batch": 9, "over_tasks": "mean", "codec": "float16", "seed": 4}, {})
+    assert isinstance(method, MemoryMethod)
+    made = method.reminder
+    assert (made.batch_size, made.over_tasks, made.codec, made.seed) == (9, "mean", "float16", 4)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from selfreminder.errors import SelfReminderError
+from selfreminder.losses import logit_match
 from selfreminder.models import build_model
 from selfreminder.reminder import Reminder
 from selfreminder.stream import Stream
@@ -355,3 +356,26 @@ def test_the_report_has_words(digits: Stream) -> None:
     assert forgotten.tasks[0].accuracy_then == report.tasks[0].accuracy
     with pytest.raises(SelfReminderError, match="no labels"):
         reminder.report(model, new=(digits[1].train.x, None))  # pyright: ignore[reportArgumentType]
+
+
+def test_the_numbers_of_a_report(digits: Stream) -> None:
+    old, new = digits_model(0), digits_model(1)
+    reminder, penalties = Reminder(strength=0.7, over_tasks="mean"), []
+    for task, count in ((0, 30), (1, 7)):
+        x, y = digits[task].train.x, digits[task].train.y.clone()
+        y[::2] = -1  # unknown
+        reminder.remember(old, x, y, per_task=count, time=12)
+        rows = reminder.memory.sources[reminder.memory.tasks == task].long()
+        now, then, label = new(x[rows]), old(x[rows]), y[rows]
+        row, known = reminder.report(new).tasks[task], label >= 0
+        assert row.items == count
+        assert row.drift == pytest.approx((now - then).abs().mean().item(), rel=1e-4)
+        assert row.agreement == pytest.approx((now.argmax(1) == then.argmax(1)).float().mean().item())
+        assert row.accuracy == pytest.approx((now.argmax(1) == label)[known].float().mean().item())
+        assert row.accuracy_then == pytest.approx((then.argmax(1) == label)[known].float().mean().item())
+        penalties.append(logit_match(now, then).mean().item())
+    assert reminder.report(new).penalty == pytest.approx(0.7 * sum(penalties) / 2, rel=1e-4)
+    right = (new(digits[2].test.x).argmax(1) == digits[2].test.y).float().mean().item()
+    found = reminder.report(new, new=(digits[2].test.x, digits[2].test.y)).new_accuracy
+    assert found == pytest.approx(right, abs=1e-3)
+    assert reminder.memory.times is not None and set(reminder.memory.times.tolist()) == {12}

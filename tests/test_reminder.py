@@ -450,3 +450,75 @@ def test_it_says_what_it_is(digits: Stream) -> None:
     reminder = Reminder()
     reminder.remember(digits_model(), digits[0].train.x, digits[0].train.y, per_class=1)
     assert repr(reminder) == "Reminder(Memory(10 items of 1 task, 8.39 kB), strength=auto)"
+
+
+@pytest.mark.parametrize("loss", ["distill", "logit+label"])
+def test_the_other_losses_by_name(digits: Stream, loss: str) -> None:
+    old, new, x, y = digits_model(0), digits_model(1), digits[0].train.x, digits[0].train.y
+    reminder = Reminder(strength=0.7, loss=loss)
+    reminder.remember(old, x, y, per_task=20)
+    rows = reminder.memory.sources.long()
+    now, then = new(x[rows]), old(x[rows])
+    p, q = (then / 2).softmax(1), (now / 2).softmax(1)
+    each = {
+        "distill": (p * (p / q).log()).sum(1),
+        "logit+label": logit_match(now, then) + F.cross_entropy(now, y[rows], reduction="none"),
+    }[loss]
+    assert reminder.penalty(new).item() == pytest.approx(0.7 * each.mean().item(), rel=1e-4)
+    assert reminder.report(new).tasks[0].penalty == pytest.approx(each.mean().item(), rel=1e-4)
+
+
+def test_the_automatic_strength_is_that_of_its_page(digits: Stream) -> None:
+    """docs/strength.md: min(2 / S, .1), and 3 for distillation."""
+    torch.manual_seed(0)
+    model, reminder = nn.Linear(784, 10), Reminder()
+    with torch.no_grad():
+        model.weight *= 30
+    reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=5)
+    z = model(digits[0].train.x[reminder.memory.sources.long()])
+    spread = (z - z.mean(1, keepdim=True)).square().sum(1).mean().item()
+    assert 0.1 > reminder.current_strength == pytest.approx(2 / spread, rel=1e-4)
+    assert Reminder(loss="distill").current_strength == 3.0
+
+
+def test_in_train_mode_old_items_are_as_new_ones(digits: Stream) -> None:
+    """Dropout, the batch's own statistics, and the running ones move, in two passes and in one."""
+    model, x, reminder = noisy_model(), digits[1].train.x[:8], Reminder(strength=1.0, mode="train")
+    reminder.remember(model, digits[0].train.x, digits[0].train.y, per_class=3)
+    twin, kept = copy.deepcopy(model), reminder.memory.draw(30)
+
+    def both(run: Callable[[], Tensor]) -> Tensor:
+        torch.manual_seed(3)
+        return run()
+
+    expected = both(lambda: logit_match(twin(kept.inputs["x"]), kept.logits).mean())
+    torch.testing.assert_close(both(lambda: reminder.penalty(model)), expected)
+    together = both(lambda: twin(torch.cat([x, kept.inputs["x"]])))
+    logits, penalty = both(lambda: reminder.forward(model, x))
+    torch.testing.assert_close(logits, together[:8])
+    torch.testing.assert_close(penalty, logit_match(together[8:], kept.logits).mean())
+    for ours, theirs in zip(model.buffers(), twin.buffers()):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_one_pass_transforms_what_is_kept(digits: Stream) -> None:
+    raw, labels = (digits[0].train.x * 255).round().to(torch.uint8), digits[0].train.y
+    new, reminder = digits_model(1), Reminder(strength=1.0, transform=lambda x: (x.float() / 255 - 0.13) / 0.31)
+    reminder.remember(digits_model(0), raw, labels, per_class=2)
+    x = digits[1].train.x[:8]
+    logits, penalty = reminder.forward(new, x)
+    torch.testing.assert_close(logits, new(x))
+    torch.testing.assert_close(penalty, reminder.penalty(new))
+
+
+def test_seeds_have_choices_and_draws_of_their_own(digits: Stream) -> None:
+    old, new, x, y = digits_model(0), digits_model(1), digits[0].train.x, digits[0].train.y
+    found = []
+    for seed in (0, 0, 1):
+        reminder = Reminder(strength=1.0, batch_size=20, seed=seed)
+        reminder.remember(old, x, y, per_class=5)
+        same = Reminder(found[0][2], strength=1.0, batch_size=20, seed=seed) if found else reminder
+        found.append((reminder.memory.sources.tolist(), same.penalty(new).item(), reminder.memory))
+    assert found[0][:2] == found[1][:2]
+    assert found[0][0] != found[2][0]
+    assert found[0][1] != found[2][1]

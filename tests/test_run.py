@@ -1,3 +1,4 @@
+import copy
 import json
 import os
 import random
@@ -10,20 +11,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from selfreminder import methods
 from selfreminder.errors import SelfReminderError
-from selfreminder.experiment.benchmarks import BENCHMARKS, SCALES
+from selfreminder.experiment.benchmarks import BENCHMARKS, SCALES, benchmark
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed, Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read
-from selfreminder.experiment.run import run
+from selfreminder.experiment.run import _Run, run
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.tasks import make_stream
 from selfreminder.experiment.tuned import not_tuned, tuned
 from selfreminder.memory_file import open_memory
+from selfreminder.methods.adam import Adam
+from selfreminder.models import build_model
 from selfreminder.sizes import Size
-from selfreminder.train import StoppedError
+from selfreminder.stream import Split
+from selfreminder.train import StoppedError, Training
 
 SMALL = Experiment(
     benchmark="permuted-mnist",
@@ -322,3 +329,79 @@ def test_every_scale_is_an_experiment(name: str, scale: str) -> None:
     comparison = Comparison(benchmark=name, scale=scale)
     assert len(comparison.experiments) >= len(BENCHMARKS[name].scales[scale].methods)
     assert all(experiment.key.startswith(experiment.method) for experiment in comparison.experiments)
+
+
+@pytest.mark.parametrize("name", ["permuted-mnist", "split-mnist"])
+def test_each_number_of_a_record_is_of_what_its_name_says(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By hand, from the models as they were after each task."""
+    ends: list[nn.Module] = []
+    monkeypatch.setattr(Adam, "after_task", lambda self, model, task: ends.append(copy.deepcopy(model).eval()))
+    one = replace(SMALL, benchmark=name, method="adam", strength=None, seed=3, images=400, tasks=5, epochs=2, lr=3e-3)
+    records = run(one, tmp_path)
+    stream = make_stream(one)
+    tasks = list(stream)
+    untrained = build_model(benchmark(name).model, width=one.width, seed=3, heads=stream.heads)
+
+    @torch.no_grad()
+    def right(model: nn.Module, split: Split, head: int | None) -> Tensor:
+        return ((model(split.x) if head is None else model(split.x, head)).argmax(1) == split.y).double()
+
+    learned = [right(model, task.test, task.head) for model, task in zip(ends, tasks)]
+    for t, (event, model) in enumerate(zip(records.tasks, ends)):
+        test = [right(model, task.test, task.head) for task in tasks[: t + 1]]
+        validation = [right(model, task.validation, task.head) for task in tasks[: t + 1]]
+        flips = [(was * (1 - now)).mean().item() for was, now in zip(learned, test)]
+        wanted = {
+            "test": [each.mean().item() for each in test],
+            "validation": [each.mean().item() for each in validation],
+            "flips": flips,
+        }
+        if t < 4:
+            following = tasks[t + 1]
+            wanted["next"] = right(model, following.test, following.head).mean().item()
+            wanted["next_untrained"] = right(untrained, following.test, following.head).mean().item()
+        for key, value in wanted.items():
+            assert event[key] == pytest.approx(value, abs=1e-3), (key, t)
+    assert max(flips) > 0.02
+
+
+def test_every_field_of_an_experiment_reaches_its_run() -> None:
+    one = replace(
+        SMALL,
+        seed=4,
+        lr=0.003,
+        weight_decay=0.5,
+        batch_size=7,
+        optimizer="sgd",
+        plateau=True,
+        strength=0.3,
+        per_class=None,
+        per_task=5,
+        select="herding",
+        codec="float16",
+        logit_codec="int8",
+        memory_batch=9,
+        over_tasks="mean",
+        options={"mode": "train"},
+    )
+    made = _Run(one, Path(), None, lambda progress: None, lambda: False, 0.0)
+    assert made.how == Training(
+        epochs=2, batch_size=7, optimizer="sgd", lr=0.003, weight_decay=0.5, plateau=True, seed=4
+    )
+    assert made.method == methods.method_class("fsr-logit")(
+        strength=0.3,
+        size=Size(per_task=5),
+        select="herding",
+        codec="float16",
+        logit_codec="int8",
+        memory_batch=9,
+        over_tasks="mean",
+        mode="train",
+        seed=4,
+    )
+    wanted = build_model("mnist-mlp", width=one.width, seed=4)
+    assert all(map(torch.equal, made.model.parameters(), wanted.parameters()))
+    usual = _Run(replace(SMALL, batch_size=7), Path(), None, lambda progress: None, lambda: False, 0.0)
+    assert usual.method.memory_batch == 7  # as many as new ones

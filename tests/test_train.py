@@ -1,3 +1,4 @@
+import copy
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from selfreminder.errors import SelfReminderError, TrainingDivergedError
 from selfreminder.methods.base import Batch, Method, Step
 from selfreminder.models import build_model
 from selfreminder.stream import Stream
-from selfreminder.train import StoppedError, Training, TrainState, Watcher, train
+from selfreminder.train import StoppedError, Training, TrainState, Watcher, predicted_right, train
 
 
 def mlp() -> nn.Module:
@@ -173,3 +174,40 @@ def test_the_best_weights_are_restored(digits: Stream) -> None:
     validation = digits[0].validation
     loss = nn.functional.cross_entropy(model.eval()(validation.x), validation.y).item()
     assert loss == pytest.approx(state.best_loss, rel=1e-6)
+
+
+def test_accuracy_is_of_eval_mode_and_leaves_no_trace(digits: Stream) -> None:
+    """Batch norm by its running statistics, which stay, and no dropout."""
+    model, test = dropout_model().train(), digits[0].test.take(torch.arange(300))
+    before = copy.deepcopy(model)
+    right = predicted_right(model, test, methods.build("adam", {}, {}), None, "cpu")
+    assert torch.equal(right, before.eval()(test.x).argmax(1) == test.y)
+    assert all(torch.equal(value, before.state_dict()[key]) for key, value in model.state_dict().items())
+
+
+def test_hats_protocol_lowers_to_a_third_after_five_epochs_and_ends(
+    digits: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By validation losses that are made up: better twice, then never again."""
+    losses = iter([3.0, 2.0, *[2.0] * 100])
+    monkeypatch.setattr("selfreminder.train._validation_loss", lambda *_: next(losses))
+    made, make, sizes = [], Training.make_optimizer, []
+    monkeypatch.setattr(Training, "make_optimizer", lambda how, groups: made.append(make(how, groups)) or made[-1])
+    watcher = Watcher(epoch=lambda *_: sizes.append(made[0].param_groups[0]["lr"]))
+    how = Training(epochs=99, batch_size=540, optimizer="sgd", lr=2e-3, plateau=True)
+    end = train(mlp(), digits[0], Method(), how, watcher=watcher)
+    assert sizes == pytest.approx([2e-3] * 7 + [2e-3 / 3] * 5 + [2e-3 / 9] * 5)  # the next would be below 1e-4
+    assert end.best_loss == 2.0
+
+
+@pytest.mark.parametrize("plateau", [False, True])
+def test_hats_protocol_clips_at_the_methods_norm(digits: Stream, plateau: bool) -> None:
+    class Clipped(Method):
+        clip = 0.01
+
+    model = mlp()
+    before = nn.utils.parameters_to_vector(model.parameters()).detach()
+    how = Training(epochs=1, batch_size=540, optimizer="sgd", lr=1.0, weight_decay=0.0, plateau=plateau)
+    train(model, digits[0], Clipped(), how)
+    moved = (nn.utils.parameters_to_vector(model.parameters()) - before).norm().item()
+    assert moved == pytest.approx(0.01, rel=1e-3) if plateau else moved > 0.02
