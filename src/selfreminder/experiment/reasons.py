@@ -74,6 +74,12 @@ def _many_steps(experiment: Experiment) -> Experiment:
     return replace(_adam_like_the_others(experiment), epochs=40)
 
 
+def _many_points(experiment: Experiment) -> Experiment | None:
+    if experiment.per_class != 5 or experiment.select not in ("random", "herding"):
+        return None
+    return replace(experiment, per_class=50, strength=tuned(experiment.benchmark, "small", "fsr-logit")["strength"])
+
+
 _REASONS = (
     Reason(
         "C3",
@@ -110,5 +116,11 @@ _REASONS = (
         "heatmaps",
         "that step size for Adam and 40 epochs instead of 5 for all: more steps, more to forget",
         _many_steps,
+    ),
+    Reason(
+        "C14b",
+        "selection",
+        "50 images per class instead of 3 and 5: more points",
+        _many_points,
     ),
 )
