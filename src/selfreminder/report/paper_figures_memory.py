@@ -41,7 +41,8 @@ def memory_sizes(shown: Shown) -> Plate:
     against = {"x_title": "Images per class and task", "log": True, "ticks": tuple(map(float, sizes))}
     panels: list[LinePanel] = []
     if methods:
-        panels.append(LinePanel("After the last task", tuple(end), y_title=AVERAGE, limits=_of(end), **against))
+        whole = limits(end, least=0.0, most=1.0)
+        panels.append(LinePanel("After the last task", tuple(end), y_title=AVERAGE, limits=whole, **against))
     if leads := _leads(shown, methods):
         ahead = limits(leads, 0.0, step=0.005)
         panels.append(LinePanel("fsr-logit above the others", leads, y_title="Difference", limits=ahead, **against))
@@ -51,21 +52,17 @@ def memory_sizes(shown: Shown) -> Plate:
     return Plate(tuple(panels), (*looks, *(keys[size] for size in sorted(keys))))
 
 
-def _of(series: Sequence[Series]) -> tuple[float, float]:
-    return limits(series, least=0.0, most=1.0)
-
-
 def _leads(shown: Shown, methods: Sequence[str]) -> tuple[Series, ...]:
     """By how much fsr-logit is above each other method at the end, by size; differences of the same seeds."""
     own = {line.experiment.per_class or 0: _ends(line) for line in shown.of("fsr-logit")}
     found: list[Series] = []
-    for name in methods:
+    for name in (name for name in methods if name != "fsr-logit"):
         others = {line.experiment.per_class or 0: _ends(line) for line in shown.of(name)}
         leads: dict[int, Estimate] = {}
         for size in sorted(own.keys() & others.keys()):
             if seeds := sorted(own[size].keys() & others[size].keys()):
                 leads[size] = Estimate.of([own[size][seed] - others[size][seed] for seed in seeds])
-        if leads and name != "fsr-logit":
+        if leads:
             found.append(Series(name, *look(name, []), list(leads), list(leads.values())))
     return tuple(found)
 
