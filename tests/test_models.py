@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from selfreminder.errors import SelfReminderError
-from selfreminder.models import PADDING, AlexNet, Heads, Mlp, Vgg, build_model
+from selfreminder.models import PADDING, AlexNet, Dropout, Heads, Mlp, Vgg, build_model
 
 
 def count(module: nn.Module, *, biases: bool) -> int:
@@ -50,3 +50,32 @@ def test_each_item_at_its_own_head() -> None:
     assert heads.layers[2].weight.grad is None
     expected = features[of_item == 0].sum(0)
     torch.testing.assert_close(heads.layers[0].weight.grad[0], expected)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5])
+@pytest.mark.parametrize("layout", ["contiguous", "channels last", "strided", "odd"])
+def test_dropout_is_pytorchs(p: float, layout: str) -> None:
+    torch.manual_seed(3)
+    x = {
+        "contiguous": torch.ones(64, 5, 7, 9),
+        "channels last": torch.ones(64, 5, 7, 9).to(memory_format=torch.channels_last),
+        "strided": torch.ones(64, 10, 7, 9)[:, ::2],
+        "odd": torch.ones(20_161),
+    }[layout].requires_grad_()
+    dropout = Dropout(p)
+    out = dropout(x)
+    assert out.shape == x.shape
+    values, counts = out.unique(return_counts=True)
+    assert values.tolist() == pytest.approx([0, 1 / (1 - p)])
+    deviation = (p * (1 - p) / x.numel()) ** 0.5
+    assert abs(counts[0].item() / x.numel() - p) < 4 * deviation
+    # Neighbours come from one random word and must not know of each other.
+    dropped = out.detach().flatten().eq(0).double()
+    for distance in (1, 2, 3, 4):
+        together = (dropped[:-distance] * dropped[distance:]).mean().item()
+        assert abs(together - p**2) < 5 * deviation
+    out.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, out)
+    assert not torch.equal(dropout(x), out)
+    assert torch.equal(dropout.eval()(x), x)

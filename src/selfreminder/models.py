@@ -101,6 +101,24 @@ class Vgg(Network):
         self.heads = Heads(hidden, heads)
 
 
+class Dropout(nn.Dropout):
+    """PyTorch's dropout, several times as fast on a CPU, where drawing one number per unit takes most of its time.
+
+    Four units share a word of 64 random bits, so `p` is exact to 16 bits.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or input.device.type != "cpu":
+            return super().forward(input)
+        words = torch.empty(-(-input.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        drawn = words.view(torch.int16)[: input.numel()]
+        keep = drawn.ge_(round(self.p * 2**16) - 2**15)
+        scale = keep.to(input.dtype).div_(1 - self.p)
+        # The order in memory does not matter to what is random, but to the speed of the product.
+        dense = input.is_contiguous() or input.is_contiguous(memory_format=torch.channels_last)
+        return input * (scale.as_strided(input.shape, input.stride()) if dense else scale.reshape(input.shape))
+
+
 class AlexNet(Network):
     """HAT's AlexNet for 32×32 images: three convolutions, two layers of 2048, dropout, a head per task."""
 
@@ -109,11 +127,11 @@ class AlexNet(Network):
         a, b, c, hidden = (_units(units, width) for units in (64, 128, 256, 2048))
         self.body = nn.Sequential(
             Normalise(),
-            *(nn.Conv2d(3, a, 4), nn.ReLU(), nn.Dropout(0.2), nn.MaxPool2d(2)),
-            *(nn.Conv2d(a, b, 3), nn.ReLU(), nn.Dropout(0.2), nn.MaxPool2d(2)),
-            *(nn.Conv2d(b, c, 2), nn.ReLU(), nn.Dropout(0.5), nn.MaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(4 * c, hidden), nn.ReLU(), nn.Dropout(0.5)),
-            *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0.5)),
+            *(nn.Conv2d(3, a, 4), nn.ReLU(), Dropout(0.2), nn.MaxPool2d(2)),
+            *(nn.Conv2d(a, b, 3), nn.ReLU(), Dropout(0.2), nn.MaxPool2d(2)),
+            *(nn.Conv2d(b, c, 2), nn.ReLU(), Dropout(0.5), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(4 * c, hidden), nn.ReLU(), Dropout(0.5)),
+            *(nn.Linear(hidden, hidden), nn.ReLU(), Dropout(0.5)),
         )
         self.heads = Heads(hidden, heads)
 
