@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from selfreminder.experiment.paper import figure
+from selfreminder.experiment.reasons import Change, changed
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
@@ -126,15 +127,12 @@ class Line:
         return Series(self.name, values, count)
 
 
-_Change = Callable[[Experiment], Experiment | None]
-
-
 class Runs:
     """The records of a scale, found by what a figure shows."""
 
     def __init__(self, records: Iterable[Records], scale: str) -> None:
         self.scale = scale
-        self._change: _Change | None = None
+        self._change: Change | None = None
         self._found: dict[str, Records] = {}
         for record in records:
             other = self._found.setdefault(_key(record.experiment), record)
@@ -142,8 +140,8 @@ class Runs:
             if other is not record and (other.done, repr(other.tasks)) < (record.done, repr(record.tasks)):
                 self._found[_key(record.experiment)] = record
 
-    def changed(self, change: _Change) -> "Runs":
-        """The same records, for figures whose runs are changed, or left out where `change` gives None."""
+    def changed(self, change: Change) -> "Runs":
+        """The same records, for figures whose runs are changed."""
         other = copy.copy(self)
         other._change = change
         return other
@@ -188,10 +186,9 @@ _SAID: dict[str, Callable[[Any], str]] = {
 
 
 @cache
-def _shown(figure_name: str, method: str, scale: str, change: _Change | None) -> dict[str, Experiment]:
+def _shown(figure_name: str, method: str, scale: str, change: Change | None) -> dict[str, Experiment]:
     own = [e for e in figure(figure_name).experiments(scale) if e.method == method]
-    changed = own if change is None else [e for e in map(change, own) if e is not None]
-    return {_key(e): e for e in changed}
+    return {_key(e): e for e in (own if change is None else changed(own, change))}
 
 
 def _has(experiment: Experiment, setting: str, value: Any) -> bool:
