@@ -127,6 +127,15 @@ def negative_flips(before: Sequence[bool], after: Sequence[bool]) -> float:
     return _mean([bool(was and not now) for was, now in zip(before, after)])
 
 
+def diagonal(confusion: Matrix) -> float:
+    """The share of a confusion matrix that is on its diagonal: what is predicted right.
+
+    >>> diagonal([[3, 1], [0, 4]])
+    0.875
+    """
+    return math.fsum(row[k] for k, row in enumerate(confusion)) / math.fsum(map(math.fsum, confusion))
+
+
 def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and standard error of the mean; None for the latter with a single value.
 

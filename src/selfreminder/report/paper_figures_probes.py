@@ -2,6 +2,7 @@
 
 import math
 
+from selfreminder.metrics import diagonal
 from selfreminder.report.charts import Bars, Series
 from selfreminder.report.curves import Estimate
 from selfreminder.report.findings import Entry
@@ -58,12 +59,8 @@ def heatmaps(shown: Shown) -> Plate:
 
 def _kept(line: Entry) -> float:
     """What of the diagonal after the first task is there after the second, mean over seeds."""
-    diagonals = [[_diagonal(task["probe"]["confusion"]) for task in run.tasks[:2]] for run in line.runs]
-    return math.fsum(after / before for before, after in diagonals) / len(diagonals)
-
-
-def _diagonal(counts: list[list[float]]) -> float:
-    return math.fsum(row[k] for k, row in enumerate(counts))
+    diagonals = [[diagonal(task["probe"]["confusion"]) for task in run.tasks[:2]] for run in line.runs]
+    return math.fsum(after / before if before else math.nan for before, after in diagonals) / len(diagonals)
 
 
 def _shares(counts: list[list[float]]) -> list[list[float]]:

@@ -3,6 +3,7 @@
 import math
 from statistics import correlation
 
+from selfreminder.metrics import diagonal
 from selfreminder.report.claims.checks import above, at_least, at_least_equal, noticeably_above
 from selfreminder.report.claims.lines import Line, NotEnoughDataError, Runs, Series, learned
 from selfreminder.report.claims.verdict import Finding, claim
@@ -134,15 +135,11 @@ def c12(runs: Runs) -> Finding:
 
 
 def _kept_diagonal(line: Line) -> Series:
-    before, after = ([_diagonal(m) for m in line.probes(task, "confusion")] for task in (0, 1))
+    before, after = ([diagonal(m) for m in line.probes(task, "confusion")] for task in (0, 1))
     if min(before) <= 0:
         raise NotEnoughDataError(f"{line.name} predicts nothing right after the first task")
     kept = tuple(new / old for old, new in zip(before, after))
     return Series(f"the diagonal kept by {line.name}", kept, 2)
-
-
-def _diagonal(counts: list[list[float]]) -> float:
-    return math.fsum(row[k] for k, row in enumerate(counts)) / math.fsum(_flat(counts))
 
 
 def _flat(matrix: list[list[float]]) -> list[float]:
