@@ -112,9 +112,9 @@ def test_the_command_line_goes_before_the_file(sweep: Any) -> None:
         ("fsr-logit", strength, budget, None, 1) for strength in (0.1, 1.0) for budget in ("64000", "128000")
     ]
     assert [e.strength for e in sweep(text, ("strength=7", "method=ewc", "seeds=1")).experiments] == [7.0]
-    found = sweep(text, ("plateau=true", "options={hidden = 3}", "lr=1e-3"), ("seed=7,8",))
+    found = sweep(text, ("plateau=true", "options={clip = 3}", "lr=1e-3"), ("seed=7,8",))
     assert {e.seed for e in found.experiments} == {7, 8}
-    assert {(e.plateau, e.lr, json.dumps(e.options)) for e in found.experiments} == {(True, 0.001, '{"hidden": 3}')}
+    assert {(e.plateau, e.lr, json.dumps(e.options)) for e in found.experiments} == {(True, 0.001, '{"clip": 3}')}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,7 @@ def test_the_command_line_goes_before_the_file(sweep: Any) -> None:
         ("budget = 'much'", r"'much' is no number of bytes"),
         ("options = 3", r"options is 3: it must be a table"),
         ("[options]\nsince = 2020-01-01", r"options has a date or a time"),
+        ("method = 'hat'\n[options]\ns_maxx = 3", r"grid.toml: unknown option of hat 's_maxx': did you mean 's_max'"),
         ("scale = 'smal'\nmethod = 'ewc'", r"unknown scale 'smal': did you mean 'small'"),
         ("scale = 3", r"scale is 3: it must be text"),
         ("seeds = 0", r"seeds is 0: it must be at least 1"),

@@ -60,6 +60,8 @@ class Sweep:
         """Every run once, seed by seed, and runs on the same data one after the other."""
         with _blaming(self.name):
             found = {experiment.key: experiment for experiment in self._all()}
+            for method, options in {(e.method, tuple(e.options)) for e in found.values() if e.options}:
+                all_methods.check_options(method, options, (*_FIELDS, "size"))
         places: dict[tuple[Any, ...], int] = {}
 
         def place(experiment: Experiment) -> tuple[int, int]:

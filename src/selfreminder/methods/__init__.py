@@ -4,6 +4,7 @@ Nothing here imports torch: names and summaries are read from the files.
 """
 
 import ast
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -49,14 +50,19 @@ def method_class(name: str) -> "type[Method]":
     return found
 
 
+def check_options(name: str, options: Iterable[str], settings: Iterable[str]) -> None:
+    """Raise if a method does not have all of its `options`; `settings` are an experiment's own, and no options."""
+    known = set(method_class(name).__dataclass_fields__) - set(settings)
+    for option in options:
+        if option not in known:
+            raise unknown(f"option of {name}", option, sorted(known))
+
+
 def build(name: str, settings: dict[str, Any], options: dict[str, Any]) -> "Method":
     """A method with those `settings` of the experiment that it has a use for, and all of its `options`."""
     cls = method_class(name)
-    known = set(cls.__dataclass_fields__)
-    for option in options:
-        if option not in known:
-            raise unknown(f"option of {name}", option, sorted(known - settings.keys()))
-    used = {key: value for key, value in settings.items() if key in known}
+    check_options(name, options, settings)
+    used = {key: value for key, value in settings.items() if key in cls.__dataclass_fields__}
     try:
         return cls(**(used | options))
     except TypeError as error:
