@@ -128,7 +128,7 @@ def at_least_equal(a: Series, b: Series) -> Check:
     d, low, high = _difference(a, b)
     slack = min(d + _EQUAL, low + _EQUAL_INTERVAL)
     holds = d >= -_EQUAL and low > -_EQUAL_INTERVAL
-    return Check(a, b, d, (low, high), "no more than 1 point below, and less than 3 in the whole interval", slack, holds)
+    return Check(a, b, d, (low, high), "no more than 1 point below, less than 3 in the whole interval", slack, holds)
 
 
 def equal(a: Series, b: Series) -> Check:
