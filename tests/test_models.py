@@ -79,3 +79,9 @@ def test_dropout_is_pytorchs(p: float, layout: str) -> None:
     assert torch.equal(x.grad, out)
     assert not torch.equal(dropout(x), out)
     assert torch.equal(dropout.eval()(x), x)
+
+
+def test_dropout_of_all_and_of_none() -> None:
+    x = torch.rand(3, 5)
+    assert torch.equal(Dropout(1.0)(x), torch.zeros(3, 5))
+    assert torch.equal(Dropout(0.0)(x), x)

@@ -108,7 +108,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training or input.device.type != "cpu":
+        if not self.training or self.p == 1 or input.device.type != "cpu":
             return super().forward(input)
         words = torch.empty(-(-input.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         drawn = words.view(torch.int16)[: input.numel()]
