@@ -37,4 +37,4 @@ format: .venv/.installed
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv runs build dist
+	rm -rf .venv build dist

@@ -249,6 +249,16 @@ def test_imports_are_as_light_as_they_can_be() -> None:
     assert not {"cyclopts", "rich", "matplotlib"} & library
 
 
+def test_help_of_a_command_says_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "from a TOML file" in (listed := capsys.readouterr().out)
+    assert "[methods.NAME]" not in listed
+    assert main(["run", "--help"]) == 0
+    assert "[methods.NAME]" in capsys.readouterr().out
+    assert main(["memory", "--help"]) == 0
+    assert "Delete items" in capsys.readouterr().out
+
+
 def test_a_missing_extra_is_named() -> None:
     code = "import sys; sys.modules['matplotlib'] = None\nfrom selfreminder.__main__ import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -27,6 +27,7 @@ from selfreminder.experiment.progress import Done, Failed
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.speeds import Speeds
 from selfreminder.experiment.status import status
 from selfreminder.train import StoppedError
 
@@ -175,7 +176,7 @@ def test_what_another_process_is_writing_is_left_to_it(tmp_path: Path) -> None:
     stale.touch()
     with replacing(report) as temporary:
         temporary.write_text("whole")
-        with claimed(tmp_path):
+        with claimed(tmp_path, "spec"):
             assert not stale.exists()
     assert report.read_text() == "whole"
 
@@ -428,6 +429,38 @@ def test_mistakes(
     assert captured.out == ""
     assert not (tmp_path / "runs").exists()
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_a_damaged_record_does_not_hide_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.toml").write_text(SPEC + 'method = "adam"\nseeds = 2')
+    assert main(["run", "g.toml", "--jobs", "1"]) == 0
+    first = min((tmp_path / "runs" / "g").glob(f"*/{RECORDS}"))
+    first.write_text("nonsense\n")
+    capsys.readouterr()
+    assert main(["run", "g.toml", "--jobs", "1", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["done"], len(told["failures"]), len(told["results"])) == (1, 1, 1)
+    # Nor is a folder of the paper's figures taken over, whose own command would then refuse it.
+    (tmp_path / "paper").mkdir()
+    write_grid(tmp_path / "paper", [TINY], {"figure": "all", "scale": "demo"})
+    before = (tmp_path / "paper" / GRID).read_bytes()
+    assert main(["run", "g.toml", "--out", "paper"]) == 2
+    assert "paper holds the paper's figures" in capsys.readouterr().err
+    assert (tmp_path / "paper" / GRID).read_bytes() == before
+
+
+def test_times_are_those_of_the_runs_most_alike() -> None:
+    small, large = replace(TINY, method="ewc"), replace(TINY, method="ewc", width=1.0)
+    seen = [(small, 1.0, 4.0)] * 30 + [(large, 0.5, 200.0), (replace(TINY, images=150), 1.0, 2.0)]
+    speeds = Speeds(seen)
+    assert speeds.seconds(replace(large, seed=9)) == pytest.approx(400.0)
+    assert speeds.seconds(replace(large, seed=9, tasks=4)) == pytest.approx(800.0)
+    assert speeds.seconds(replace(small, method="lwf")) == pytest.approx(4.0)  # the same data, another method
+    assert speeds.seconds(replace(TINY, images=150, method="ewc")) == pytest.approx(2.0)
+    assert Speeds([]).seconds(small) is None
 
 
 def test_a_damaged_record_stops_a_comparison_and_fails_in_a_grid(tmp_path: Path) -> None:

@@ -569,7 +569,9 @@ def test_delete_to_another_file(memory: Memory, file: Path, capsys: pytest.Captu
     assert "n exists" in complaint(capsys, "memory", "delete", "m", "--id", "0", "--out", "n")
     assert (tmp_path / "n").read_bytes() == there
     assert main(["memory", "delete", "m", "--id", "7,99", "--out", "m"]) == 0
-    assert "No item has the id 99." in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "No item has the id 99." in told
+    assert "as it was" not in told
     assert len(open_memory(file)) == 19
 
 

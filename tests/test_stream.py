@@ -57,6 +57,8 @@ def test_parts_are_stratified_and_apart() -> None:
 def test_bad_input(digits: Stream) -> None:
     with pytest.raises(SelfReminderError, match="7000 training images were asked for, the data has 6000"):
         flat_parts(data.load("embedded-mnist"), seed=0, count=7000)
+    with pytest.raises(SelfReminderError, match="10 training images leave none for validation"):
+        flat_parts(data.load("embedded-mnist"), seed=0, count=10)
     with pytest.raises(SelfReminderError, match="0 tasks"):
         permuted(digits[0].parts, tasks=0, seed=0)
     with pytest.raises(IndexError):

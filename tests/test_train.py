@@ -11,6 +11,7 @@ from selfreminder import methods
 from selfreminder.errors import SelfReminderError, TrainingDivergedError
 from selfreminder.methods.base import Batch, Method, Step
 from selfreminder.models import build_model
+from selfreminder.sizes import Size
 from selfreminder.stream import Stream
 from selfreminder.train import StoppedError, Training, TrainState, Watcher, predicted_right, train
 
@@ -93,6 +94,38 @@ def test_epochs_shorter_than_the_time_between_saves_are_saved_too(
     train(mlp(), digits[0], methods.build("adam", {}, {}), Training(epochs=20, batch_size=270), watcher=watcher)
     assert len(saved) == next(ticks) // 16  # an epoch is 4 looks long
     assert saved == sorted(set(saved))
+
+
+def test_early_stopping_does_not_hide_that_training_diverged(digits: Stream) -> None:
+    """Finite, and with good weights from before: hopeless all the same."""
+
+    class Growing(Method):
+        def loss(self, model: nn.Module, batch: Batch, step: Step) -> torch.Tensor:
+            return super().loss(model, batch, step) * 10.0 ** (9 * step.epoch)
+
+    how = Training(epochs=3, batch_size=64, optimizer="sgd", lr=1e-9, plateau=True)
+    with pytest.raises(TrainingDivergedError, match=r"e\+\d+ at task 1, epoch 2, step 1"):
+        train(mlp(), digits[0], Growing(), how)
+
+
+def test_early_stopping_looks_at_many_remembered_items(digits: Stream) -> None:
+    """All of a memory of 60, where a step has 2: whatever is drawn, the loss is the same."""
+    method = methods.build("fsr-logit", {"memory_batch": 2, "size": Size(per_class=6)}, {})
+    model = mlp()
+    method.prepare(model, digits)
+    method.after_task(model, digits[0])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.1)
+    batch = Batch(digits[1].validation.x[:9], digits[1].validation.y[:9], None, torch.arange(9))
+
+    def losses() -> set[float]:
+        steps = (Step(1, 0, 1.0, torch.Generator().manual_seed(seed)) for seed in range(5))
+        return {round(method.loss(model, batch, step).item(), 4) for step in steps}
+
+    assert len(losses()) > 1
+    model.eval()
+    assert len(losses()) == 1
 
 
 def test_a_loss_that_is_not_finite_is_named_and_nothing_bad_is_saved(digits: Stream) -> None:

@@ -101,12 +101,15 @@ def test_sgds_step_size_is_judged_by_the_newest_task(tmp_path: Path) -> None:
     # The last is best at the end, the first forgets nothing since it learns nothing.
     for settings, matrix in zip(choice.grid(), ([[0.5], [0.5, 0.5]], [[0.8], [0.0, 0.87]], [[0.9], [0.9, 0.9]])):
         make_records(tmp_path, *choice.runs(settings), matrix)
-    (outcome,) = Search(asked, tmp_path).outcomes()
+    (outcome,) = (search := Search(asked, tmp_path)).outcomes()
+    assert search.is_complete
     assert outcome.adams_newest == 0.85
     assert [trial.value for trial in outcome.tried] == [0.5, 0.835, 0.9]
     assert outcome.chosen == outcome.tried[1]
     assert asked.entry(outcome)["adams_newest"] == 0.85
     assert not Study(choice, replace(asked, prune=True), open_journal(tmp_path)).prunes
+    (tmp_path / adam.key / RECORDS).unlink()
+    assert not Search(asked, tmp_path).is_complete  # there is nothing to measure by
 
 
 def test_adams_step_size_is_judged_by_the_newest_task(tmp_path: Path) -> None:
@@ -808,7 +811,7 @@ def test_folders(tmp_path: Path) -> None:
     with claimed(tmp_path / "runs"):
         pass
     (tmp_path / "runs" / "comparison.json").write_text("{}")
-    with pytest.raises(SelfReminderError, match="holds no tuning"), claimed(tmp_path / "runs"):
+    with pytest.raises(SelfReminderError, match="holds a comparison"), claimed(tmp_path / "runs"):
         pass
 
 

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from selfreminder.codec_deflate import deflate, inflate
-from selfreminder.codec_numbers import DECODE, ENCODE, KEPT_AS, largest_change
+from selfreminder.codec_numbers import DECODE, ENCODE, KEPT_AS, from_bytes, largest_change
 from selfreminder.errors import SelfReminderError, unknown
 
 _PLAIN = ("raw", "float32", "float16", "uint8", "affine8")
@@ -208,7 +208,7 @@ def resolve(name: str, x: Tensor) -> str:
     if not name.startswith("auto"):
         return name
     exact = x.dtype == torch.float32 and bool(((x >= 0) & (x <= 1)).all())
-    exact = exact and torch.equal((x * 255).round().to(torch.uint8).to(torch.float32).div_(255), x)
+    exact = exact and torch.equal(from_bytes((x * 255).round().to(torch.uint8)), x)
     return name.replace("auto", "uint8" if exact else "raw")
 
 

@@ -62,11 +62,17 @@ ENCODE: dict[str, Callable[[Tensor], tuple[Tensor, Tensor | None]]] = {
 }
 """(n, …) values to what is kept, and each item's scale or None"""
 
+
+def from_bytes(kept: Tensor) -> Tensor:
+    """Bytes as numbers from 0 to 1, the same on every device: by a plain number, CUDA multiplies with 1/255 instead."""
+    return kept.to(torch.float32).div_(torch.full((), 255.0, device=kept.device))
+
+
 DECODE: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "raw": lambda kept, _: kept,
     "float32": lambda kept, _: kept,
     "float16": lambda kept, _: kept.to(torch.float32),
-    "uint8": lambda kept, _: kept.to(torch.float32).div_(255),
+    "uint8": lambda kept, _: from_bytes(kept),
     "affine8": lambda kept, scale: torch.addcmul(scale[:, 0], kept.to(torch.float32), scale[:, 1]),
     "int8": lambda kept, scale: kept.to(torch.float32).mul_(scale[:, 0]),
 }

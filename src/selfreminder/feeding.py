@@ -71,11 +71,11 @@ class Feeding:
 
     @torch.inference_mode(False)  # what is read once takes part in a backward pass later
     @torch.no_grad()
-    def _draw(self, device: torch.device, generator: torch.Generator | None) -> MemoryBatch:
+    def _draw(self, device: torch.device, generator: torch.Generator | None, items: int | None = None) -> MemoryBatch:
         if self.memory.device != device:
             self.memory = self.memory.to(device)
         generator = self._generator(device) if generator is None else generator
-        kept = self.memory.draw(self.batch_size, generator, part=distributed.ranks())
+        kept = self.memory.draw(items or self.batch_size, generator, part=distributed.ranks())
         return replace(kept, inputs=copied(kept.inputs)) if len(kept) == len(self.memory) else kept
 
     def _generator(self, device: torch.device) -> torch.Generator:

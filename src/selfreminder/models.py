@@ -148,7 +148,7 @@ def build_model(name: str, *, width: float, seed: int, heads: Sequence[int] = (1
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(seed, "initial weights"))
+        torch.default_generator.manual_seed(seed_for(seed, "initial weights"))  # and not that of every device
         model = MODELS[name](width, heads)
     # A step with convolutions takes .8 of the time.
     return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]

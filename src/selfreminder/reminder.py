@@ -80,7 +80,8 @@ class Reminder(Feeding):
         Args:
             memory: what is remembered already.
             strength: λ; "auto" takes one that suits the remembered logits, see `selfreminder.penalties`.
-            loss: "logit", "distill", "logit+label", or a function of (logits, MemoryBatch) giving (n,).
+            loss: "logit", "distill", "logit+label" (‖z − z_t‖² + CE(z, y): λ weighs both), or a function of
+                (logits, MemoryBatch) giving (n,).
             over_tasks: "sum" is the paper's; with "mean" a hundred tasks do not weigh a hundredfold.
             batch_size: the most items that one penalty looks at; of several processes, each at so many.
             codec: how inputs are kept, see `selfreminder.codec`; "auto" and "compressed" lose nothing.
@@ -137,9 +138,12 @@ class Reminder(Feeding):
 
     # While the new is learned -------------------------------------------------------------------------
 
-    def penalty(self, model: nn.Module, *, generator: torch.Generator | None = None) -> Tensor:
+    def penalty(
+        self, model: nn.Module, *, generator: torch.Generator | None = None, items: int | None = None
+    ) -> Tensor:
         """λ · Σ_t mean_j of the loss on remembered items: add it to yours. 0, without a pass, while empty.
 
+        `items` is how many it looks at, if not `batch_size`: more give a less noisy estimate of the same number.
         With batch norm, call it after your own forward pass, which changes the statistics that this one uses.
         """
         model = unwrapped(model)
@@ -147,7 +151,7 @@ class Reminder(Feeding):
         if not len(self.memory):
             return torch.zeros((), device=device)
         self._check(model)
-        kept = self._draw(device, generator)
+        kept = self._draw(device, generator, items)
         with eval_mode(model) if self.mode == "eval" else nullcontext():
             logits = self._logits(model, kept.inputs, kept.tasks)
         return self._weigh(logits, kept)

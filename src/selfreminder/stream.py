@@ -120,6 +120,8 @@ def image_parts(images: Images, *, seed: int, count: int | None = None, validati
         shuffled = torch.randperm(len(labels), generator=generator)
         index = choose(shuffled, labels, shares(labels, total=count))
     kept, held = split_stratified(labels[index], validation, generator)
+    if not len(held):
+        raise SelfReminderError(f"{len(index)} training images leave none for validation: two of a class are the least")
 
     def part(x: np.ndarray, y: np.ndarray) -> Split:
         return Split(torch.from_numpy(x.astype(np.float32)).div_(255), torch.from_numpy(y.astype(np.int64)))

@@ -18,6 +18,8 @@ _LEARNING_RATES = {"adam": 1e-4, "sgd": 1e-3}
 """the paper's step sizes"""
 _CHECK_EVERY = 50
 """steps between two looks at the losses: each look waits for the device"""
+_LARGEST_LOSS = 1e6
+"""beyond it training has diverged: the best weights of early stopping would hide that"""
 _EVALUATION_BATCH = 1000
 _IMAGES_BATCH = 200
 """of images with rows and columns: the maps of more do not stay in a processor's cache, half as slow again"""
@@ -242,7 +244,7 @@ def _epoch(
         stop = watcher.stop()
         save = stop or time.monotonic() >= saving.due
         if save or done % _CHECK_EVERY == 0 or done == steps:
-            _check_finite(losses[:done], task, epoch)
+            _check_sound(losses[:done], task, epoch)
             watcher.tick(epoch, done / steps)
             if save:
                 watcher.save(_state(model, optimizer, replace(state, step=done, losses=losses[:done])))
@@ -252,12 +254,12 @@ def _epoch(
     return losses.mean(dtype=torch.float64).item()
 
 
-def _check_finite(losses: Tensor, task: Task, epoch: int) -> None:
-    finite = losses.isfinite()
-    if not bool(finite.all()):
-        first = int((~finite).nonzero()[0])
+def _check_sound(losses: Tensor, task: Task, epoch: int) -> None:
+    sound = losses.abs() < _LARGEST_LOSS
+    if not bool(sound.all()):
+        first = int((~sound).nonzero()[0])
         raise TrainingDivergedError(
-            f"the loss was {losses[first].item()} at task {task.index + 1}, epoch {epoch + 1}, step {first + 1}: "
+            f"the loss was {losses[first].item():g} at task {task.index + 1}, epoch {epoch + 1}, step {first + 1}: "
             "lower the step size or the strength"
         )
 

@@ -100,7 +100,7 @@ def watched(grid: Grid) -> Generator[Job | None]:
 def _overall(grid: Grid) -> str:
     done = sum(isinstance(job.answer, Done) for job in grid.all)
     elsewhere = sum(job.elsewhere and job.answer is None for job in grid.all)
-    parts = [f"{done} of {len(grid.all)} runs done"]
+    parts = [f"{done} of {len(grid.all) + grid.to_come()} runs done"]
     parts += [f"{len(grid.failures)} failed"] if grid.failures else []
     parts += [f"{elsewhere} in another process"] if elsewhere else []
     return ", ".join([*parts, f"{show_time(grid.seconds_left())} left"])

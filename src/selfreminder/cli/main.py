@@ -60,6 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     try:
+        for command in app.parse_commands(arguments)[1]:
+            if command.default_command is not None:
+                command.help = None  # its own page has its docstring, the list of commands the line above
         result = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:

@@ -165,8 +165,10 @@ def delete(
     if not gone.any():
         return _nothing(file, memory, which, json)
     deleted, left = memory.take(gone), memory.take(~gone)
-    if out is not None and out.exists() and not out.samefile(file):
-        raise SelfReminderError(f"{out} exists: choose a new name, or delete it first")
+    if out is not None and out.exists():
+        if not out.samefile(file):
+            raise SelfReminderError(f"{out} exists: choose a new name, or delete it first")
+        out = None
     if not dry_run:
         selfreminder.save_memory(left, out or file)
     if json:

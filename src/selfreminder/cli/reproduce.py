@@ -92,7 +92,7 @@ def reproduce(
     _name_runs(grid, asked, tested, scale)
     left = (job.experiment for job in grid.all if job.answer is None)
     _fetch(dict.fromkeys(name for experiment in left for name in experiment.data_sets), scale, data_dir)
-    with claimed(folder):
+    with claimed(folder, "figure"):
         write_grid(folder, wanted, about)
     try:
         _run(grid, asked, scale)

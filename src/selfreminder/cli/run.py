@@ -79,7 +79,7 @@ def run(
     if not dry_run:
         for name in dict.fromkeys(name for experiment in experiments for name in experiment.data_sets):
             fetch(name, data_dir)
-        with claimed(folder):
+        with claimed(folder, "spec"):
             write_grid(folder, experiments, about)
             keep_copy(spec, folder / SPEC)
             if tuned is not None:
@@ -123,14 +123,14 @@ def _settings(values: dict[str, Any], method: str, names: list[str]) -> list[str
 
 def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
     names = varying(job.experiment for job in grid.all)
-    found = grouped((records for job in grid.all if (records := read(job.folder)) is not None), names)
+    ended = [job for job in grid.all if isinstance(job.answer, Done)]
+    found = grouped((records for job in ended if (records := read(job.folder)) is not None), names)
     figures = _draw(found, sweep.name, names, grid.folder) if found else []
-    done = sum(isinstance(job.answer, Done) for job in grid.all)
     summary = {
         "spec": sweep.name,
         "folder": str(grid.folder),
         "runs": len(grid.all),
-        "done": done,
+        "done": len(ended),
         "varying": names,
         "figures": [str(path) for path in figures],
         "untuned": sweep.untuned,
@@ -142,7 +142,8 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
     if as_json:
         print(text)
         return
-    print(f"{sweep.name}: {done} of {len(grid.all)} runs done; mean and standard error over seeds, after the last task")
+    done = f"{len(ended)} of {len(grid.all)} runs done"
+    print(f"{sweep.name}: {done}; mean and standard error over seeds, after the last task")
     if found:
         print_table(*_table(found, names))
     if sweep.untuned:

@@ -40,7 +40,8 @@ def show(
             [[label(run.experiment, names), *_row(run)] for run in listed],
         )
     print(_line(found))
-    for line in failure_lines((run.experiment.key, run.failure) for run in found.runs if run.failure):
+    failed = [run for run in found.runs if run.state == "failed"]  # one that is tried again may not fail again
+    for line in failure_lines((run.experiment.key, run.failure) for run in failed if run.failure):
         print(line)
 
 

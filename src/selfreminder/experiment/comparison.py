@@ -13,13 +13,13 @@ from selfreminder import methods as all_methods
 from selfreminder.atomic import write_text
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import SCALES, Scale, benchmark
+from selfreminder.experiment.folder import COMPARISON
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuned import CHOSEN, not_tuned, tuned
 from selfreminder.sizes import Size
 
-_FILE = "comparison.json"
 _PATIENCE = 1.0
 
 
@@ -124,7 +124,7 @@ class Comparison:
     @contextmanager
     def claimed(self, folder: Path) -> Iterator[None]:
         """Make a folder this comparison's own, alone in it for the time; refuse one that holds anything else."""
-        mark = folder / _FILE
+        mark = folder / COMPARISON
         ours = not folder.exists() or (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir()))
         if not mark.is_file() and not ours:
             raise SelfReminderError(f"{folder} exists and holds no comparison: choose another one with --out")

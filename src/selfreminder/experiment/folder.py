@@ -15,6 +15,10 @@ from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.uses import uses
 
 GRID = "grid.json"
+COMPARISON = "comparison.json"
+"""what a comparison's folder has beside that"""
+_OTHERS = {"spec": "a grid of another command", "figure": "the paper's figures", "tuning": "a tuning"}
+"""by what `grid.json` says of it"""
 TABLE = "tuned.toml"
 """a copy of the table that the runs were given by --tuned"""
 _PATIENCE = 5.0
@@ -59,14 +63,24 @@ def run_folders(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob(f"*/{RECORDS}"))
 
 
+def refuse_others(folder: Path, ours: str) -> None:
+    """Refuse the folder of a command that would then not know it any more; `ours` is what `about` has of our own."""
+    about = read_about(folder) or {}
+    of_comparison = (folder / COMPARISON).is_file()
+    found = "a comparison" if of_comparison else next((what for k, what in _OTHERS.items() if k in about), None)
+    if found is not None and (of_comparison or ours not in about):
+        raise SelfReminderError(f"{folder} holds {found}: choose another folder with --out")
+
+
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Make sure that a folder is a grid's, or nobody's yet; nobody else writes its list of runs meanwhile."""
+def claimed(folder: Path, ours: str) -> Iterator[None]:
+    """Make sure that a folder is such a grid's, or nobody's yet; nobody else writes its list of runs meanwhile."""
     if folder.exists() and not (folder / GRID).is_file():
         # A kill may have left a lock, or a file that was being written.
         others = [folder] if not folder.is_dir() else [p for p in folder.iterdir() if not p.name.startswith(".")]
         if others:
             raise SelfReminderError(f"{folder} exists and holds no grid: choose another one with --out")
+    refuse_others(folder, ours)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, _PATIENCE):
         remove_stale(folder)

@@ -19,6 +19,7 @@ from selfreminder.experiment.progress import Done, Failed, Left
 from selfreminder.experiment.records import read
 from selfreminder.experiment.room import workers_that_fit
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.speeds import Speeds
 
 __all__ = ["Grid", "Job"]
 
@@ -41,6 +42,8 @@ class Grid:
     """what else `grid.json` should say"""
     more: Callable[[], Iterable[Experiment]] | None = None
     """asked for experiments when a worker has nothing to do; when it has none, that is all"""
+    to_come: Callable[[], int] = lambda: 0
+    """how many experiments it will still give, about"""
     all: list[Job] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -66,19 +69,15 @@ class Grid:
 
     def seconds_left(self) -> float | None:
         """An estimate from the speeds seen so far; None before there are any."""
-        by_method: dict[str, list[float]] = {}
-        for job in self.all:
-            if (seconds := job.seconds_for_all()) is not None:
-                by_method.setdefault(job.experiment.method, []).append(seconds / _epochs(job))
-        if not by_method:
+        seen = [(job.experiment, 1.0, s) for job in self.all if (s := job.seconds_for_all()) is not None]
+        if not seen:
             return None
-        means = {method: sum(seen) / len(seen) for method, seen in by_method.items()}
-        typical = sum(means.values()) / len(means)
-        left = 0.0
+        speeds, left = Speeds(seen), 0.0
         for job in self.all:
             if job.answer is None:
                 own = job.seconds_left()
-                left += means.get(job.experiment.method, typical) * _epochs(job) if own is None else own
+                left += (speeds.seconds(job.experiment) or 0.0) if own is None else own
+        left += self.to_come() * sum(seconds for *_, seconds in seen) / len(seen)
         return left / self.workers
 
     @property
@@ -193,7 +192,3 @@ class Grid:
             tidy(job.folder)
         elif isinstance(job.answer, Failed) and not (self.check_first and job.answer.users_mistake):
             job.answer = keep_failure(job.folder, job.answer)
-
-
-def _epochs(job: Job) -> int:
-    return job.experiment.tasks * job.experiment.epochs

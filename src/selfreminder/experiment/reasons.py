@@ -68,6 +68,12 @@ def _stronger_ewc(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(experiment, strength=100.0) if experiment.method == "ewc" else experiment]
 
 
+def _six_seeds(experiment: Experiment) -> Sequence[Experiment]:
+    if experiment.method not in ("sgd", "adam", "ewc", "fsr-logit"):
+        return []
+    return [replace(experiment, seed=experiment.seed + more) for more in (0, 3)]
+
+
 def _one_strength(experiment: Experiment) -> Sequence[Experiment]:
     if experiment.method not in ("fsr-logit", "fsr-distill", "icarl"):
         return [experiment]
@@ -121,6 +127,12 @@ _REASONS = (
         "color",
         "λ = 100 for EWC instead of 1",
         _stronger_ewc,
+    ),
+    Reason(
+        "C6",
+        "color",
+        "6 seeds instead of 3",
+        _six_seeds,
     ),
     Reason(
         "C10",

@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -26,7 +26,7 @@ from selfreminder.experiment.tasks import make_stream
 from selfreminder.metrics import negative_flips, stratified_chance, task_average
 from selfreminder.models import build_model
 from selfreminder.stream import Split, Task
-from selfreminder.train import Training, TrainState, Watcher, accuracy, predicted_right, train
+from selfreminder.train import StoppedError, Training, TrainState, Watcher, accuracy, predicted_right, train
 
 _PATIENCE = 5.0
 """seconds to wait for a process that is on its way out of a run's folder"""
@@ -44,7 +44,8 @@ def run(
     """Run an experiment, or go on with it, and give its records.
 
     `stop` is asked after every step; when it says so, the state is saved and `train.StoppedError` raised. The
-    state is saved every `save_every` seconds too.
+    state is saved every `save_every` seconds of training too, and when a task has been trained: what comes after that,
+    a method's end of the task and the evaluation, is done again after an interruption.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,8 +135,12 @@ class _Run:
         with (self.folder / TIMINGS).open("a", encoding="utf-8") as self.timings:
             for index in range(first, len(self.stream)):
                 task = self.stream[index]
-                train(self.model, task, self.method, self.how, train_state, self._watcher(index))
+                train_state = train(self.model, task, self.method, self.how, train_state, self._watcher(index))
+                # Training may have ended before its last epoch: it is not to be taken up again.
+                self._save(index, replace(train_state, epoch=self.how.epochs))
+                started = time.monotonic()
                 self.method.after_task(self.model, task)
+                self._time({"task": index, "after_task_seconds": time.monotonic() - started})
                 seen.append(_Seen.of(task))
                 self._record_task(task, seen)
                 train_state = TrainState(model=self.model.state_dict())
@@ -167,7 +172,8 @@ class _Run:
             event["next"] = accuracy(self._right(self.model, following.test, following.head))
             event["next_untrained"] = accuracy(self._right(self.untrained, following.test, following.head))
         self.records.write(event)
-        self._time({"task": task.index, "evaluation_seconds": time.monotonic() - started})
+        seconds = time.monotonic() - started
+        self._time({"task": task.index, "evaluation_seconds": seconds, "done": self._done(task.index, 1.0)})
         (self.average,) = task_average([test])
         self._tell(task.index, self.how.epochs - 1, 1.0)
 
@@ -186,12 +192,15 @@ class _Run:
         }
 
     def _right(self, model: nn.Module, split: Split, head: int | None) -> Tensor:
+        if self.stop():
+            raise StoppedError
         return predicted_right(model, split, self.method, head, self.how.device)
 
     def _watcher(self, task: int) -> Watcher:
         def epoch_done(epoch: int, loss: float, seconds: float) -> None:
             self.records.write({"event": "epoch", "task": task, "epoch": epoch, "loss": loss})
-            self._time({"task": task, "epoch": epoch, "seconds": seconds})
+            done = self._done(task, (epoch + 1) / self.how.epochs)
+            self._time({"task": task, "epoch": epoch, "seconds": seconds, "done": done})
 
         return Watcher(
             epoch=epoch_done,
@@ -208,8 +217,6 @@ class _Run:
         print(json.dumps(event), file=self.timings, flush=True)
 
     def _tell(self, task: int, epoch: int, fraction: float) -> None:
-        before, after = self.work_before[task : task + 2]
-        of_task = (epoch + fraction) / self.how.epochs
         self.watch(
             Progress(
                 task=task + 1,
@@ -217,9 +224,14 @@ class _Run:
                 epoch=epoch + 1,
                 epochs=self.how.epochs,
                 average=self.average,
-                fraction=before + (after - before) * of_task,
+                fraction=self._done(task, (epoch + fraction) / self.how.epochs),
             )
         )
+
+    def _done(self, task: int, part: float) -> float:
+        """The part of the whole run's work that is done with a part of a task."""
+        before, after = self.work_before[task : task + 2]
+        return before + (after - before) * part
 
 
 @dataclass(frozen=True)

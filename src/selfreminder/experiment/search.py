@@ -40,6 +40,7 @@ class Search:
             retry_failed=retry_failed,
             about={"tuning": [study.name for study in self.studies]},
             more=self._more,
+            to_come=lambda: sum(study.to_come for study in self.studies),
         )
         for job in list(self.grid.all):  # what was done before
             self.take(job)
@@ -59,7 +60,10 @@ class Search:
 
     @property
     def is_complete(self) -> bool:
-        return not any(study.open for study in self.studies)
+        runs = [run for study in self.studies for run in study.choice.reference_runs]
+        return not any(study.open for study in self.studies) and all(
+            (job := self._job(run)) and isinstance(job.answer, Done) for run in runs
+        )
 
     def outcomes(self) -> list[Outcome]:
         return [study.outcome(self.grid.folder) for study in self.studies]

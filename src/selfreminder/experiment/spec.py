@@ -13,6 +13,9 @@ from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import benchmark
 from selfreminder.sizes import Size
 
+_NUMBERS = ("width", "lr", "weight_decay", "strength", "validation")
+_OPTIMIZERS = ("adam", "sgd")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -65,9 +68,14 @@ class Experiment:
     """the method's own options"""
 
     def __post_init__(self) -> None:
+        for name in _NUMBERS:  # 1 and 1.0 are the same experiment, and must have the same name
+            if isinstance(value := getattr(self, name), int) and not isinstance(value, bool):
+                object.__setattr__(self, name, float(value))
         benchmark(self.benchmark)
         if self.method not in methods.names():
             raise unknown("method", self.method, methods.names())
+        if self.optimizer not in (None, *_OPTIMIZERS):
+            raise unknown("optimizer", self.optimizer, _OPTIMIZERS)
         for name in self.data_sets:
             data.dataset(name)
         for name in ("tasks", "epochs", "batch_size", "images", "memory_batch"):

@@ -13,11 +13,10 @@ from selfreminder.experiment.lock import held
 from selfreminder.experiment.progress import Failed
 from selfreminder.experiment.records import TIMINGS, read
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.speeds import Speeds, epochs
 from selfreminder.metrics import task_average
 
 State = Literal["done", "running", "failed", "left"]
-_COST = ("benchmark", "method", "data", "images", "width", "batch_size", "device")
-"""what the time of an epoch depends on"""
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,11 @@ class RunStatus:
     """that are complete of the task at hand"""
     average: float | None = None
     """test accuracy over the tasks so far"""
+    part: float = 0.0
+    """of the whole run's work that is complete"""
     seconds: float = 0.0
     """measured, of what is complete"""
     failure: Failed | None = None
-
-    @property
-    def of_epochs(self) -> int:
-        """Epochs of the whole run."""
-        return self.experiment.tasks * self.experiment.epochs
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can say it."""
@@ -52,7 +48,7 @@ class RunStatus:
             "of_tasks": self.experiment.tasks,
             "epochs": self.epochs,
             "epochs_of_task": self.epoch,
-            "of_epochs": self.of_epochs,
+            "of_epochs": epochs(self.experiment),
             "task_average": self.average,
             "seconds": self.seconds,
             "failure": None if self.failure is None else vars(self.failure),
@@ -104,6 +100,7 @@ def _status(experiment: Experiment, folder: Path) -> RunStatus:
     state: State = "done" if done else "running" if running else "failed" if failure else "left"
     if records is None:
         return RunStatus(experiment, state, failure=failure)
+    seconds, part = _measured(folder)
     return RunStatus(
         experiment,
         state,
@@ -111,44 +108,32 @@ def _status(experiment: Experiment, folder: Path) -> RunStatus:
         epochs=len(records.epochs),
         epoch=sum(event["task"] == len(records.tasks) for event in records.epochs),
         average=task_average(records.test)[-1] if records.tasks else None,
-        seconds=_seconds(folder),
+        part=1.0 if done else part,
+        seconds=seconds,
         failure=None if done else failure,
     )
 
 
-def _seconds(folder: Path) -> float:
-    """The measured seconds of a run; of an epoch that was done again after a kill, the last time."""
+def _measured(folder: Path) -> tuple[float, float]:
+    """The seconds that a run has taken, and the part of it that is done; of what was done again, the last time."""
     try:
         lines = (folder / TIMINGS).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return 0.0
+        return 0.0, 0.0
     seconds: dict[tuple[Any, ...], float] = {}
+    part = 0.0
     for line in lines:
         try:
             event = json.loads(line)
         except ValueError:  # is being written, or was when its process was killed
             continue
-        seconds[event["task"], event.get("epoch")] = event.get("seconds", event.get("evaluation_seconds", 0.0))
-    return sum(seconds.values())
+        part = event.pop("done", part)
+        what = {name: value for name, value in event.items() if name.endswith("seconds")}
+        seconds |= {(event["task"], event.get("epoch"), name): value for name, value in what.items()}
+    return sum(seconds.values()), part
 
 
 def _work_left(runs: Iterable[RunStatus]) -> float | None:
-    measured: dict[Any, list[RunStatus]] = {}
-    for run in runs:
-        if run.seconds and run.epochs:
-            for like in (_cost(run), run.experiment.method, None):
-                measured.setdefault(like, []).append(run)
-    total = 0.0
-    for run in runs:
-        if run.state in ("running", "left"):
-            alike = measured.get(_cost(run)) or measured.get(run.experiment.method) or measured.get(None)
-            if alike is None:
-                return None
-            # Where training stops early, a run that is done has fewer epochs than there can be.
-            epochs = sum(other.of_epochs if other.state == "done" else other.epochs for other in alike)
-            total += (run.of_epochs - run.epochs) * sum(other.seconds for other in alike) / epochs
-    return total
-
-
-def _cost(run: RunStatus) -> tuple[Any, ...]:
-    return tuple(getattr(run.experiment, name) for name in _COST)
+    speeds = Speeds((run.experiment, run.part, run.seconds) for run in runs if run.seconds and run.part)
+    whole = [(run, speeds.seconds(run.experiment)) for run in runs if run.state in ("running", "left")]
+    return sum((1 - run.part) * seconds for run, seconds in whole if seconds is not None) if speeds else None

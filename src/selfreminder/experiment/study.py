@@ -12,7 +12,7 @@ from warnings import catch_warnings, simplefilter
 from selfreminder.atomic import remove_stale
 from selfreminder.errors import MissingExtraError, SelfReminderError
 from selfreminder.experiment.choice import Choice, Outcome, Settings, Tried, is_numeric
-from selfreminder.experiment.folder import GRID
+from selfreminder.experiment.folder import GRID, refuse_others
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS, Records, read
 from selfreminder.experiment.spec import Experiment
@@ -29,7 +29,6 @@ except ImportError:
     raise MissingExtraError("tuning needs Optuna: pip install 'selfreminder[tune]'") from None
 
 JOURNAL = "journal.jsonl"
-_COMPARISON = "comparison.json"
 _BEYOND = 3.0
 """how far tpe goes beyond the candidates, as a factor"""
 _TO_COMPARE_WITH = 4
@@ -41,8 +40,9 @@ def claimed(folder: Path) -> Iterator[None]:
     """Make a folder a tuning's own, alone in it for the time; refuse one that holds anything else."""
     inside = [folder] if folder.is_file() else list(folder.glob("[!.]*"))
     known = (folder / GRID).is_file() or (folder / JOURNAL).is_file() or any(folder.glob(f"*/{RECORDS}"))
-    if inside and (not known or (folder / _COMPARISON).exists()):
+    if inside and not known:
         raise SelfReminderError(f"{folder} exists and holds no tuning: choose another one with --out")
+    refuse_others(folder, "tuning")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, patience=1.0):
         remove_stale(folder)
@@ -125,6 +125,12 @@ class Study:
     @property
     def prunes(self) -> bool:
         return self._pruner is not None
+
+    @property
+    def to_come(self) -> int:
+        """Runs of trials that have not been asked yet."""
+        left = 0 if self._sampler == "grid" else max(0, self._count - len(self._trials))
+        return left * len(self.choice.seeds)
 
     def ask(self) -> Trial | None:
         """Begin a trial; None if there are as many as there should be."""

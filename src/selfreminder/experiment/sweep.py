@@ -12,8 +12,8 @@
     [methods.ewc]             # for one method alone; a list is swept here too
     strength = [10, 30]
 
-What is said for one method goes before [grid], and [grid] before the rest. "none" stands for no value. Nothing here
-needs torch.
+What is said for one method goes before [grid], and [grid] before the rest. What a method has no use for is for the
+others alone. "none" stands for no value. Nothing here needs torch.
 """
 
 import tomllib
@@ -60,6 +60,8 @@ class Sweep:
         """Every run once, seed by seed, and runs on the same data one after the other."""
         with _blaming(self.name):
             found = {experiment.key: experiment for experiment in self._all()}
+            if unrun := self.methods.keys() - {experiment.method for experiment in found.values()}:
+                raise SelfReminderError(f"[methods.{min(unrun)}] is of a method that is not run: name it in [grid] too")
             for method, options in {(e.method, tuple(e.options)) for e in found.values() if e.options}:
                 all_methods.check_options(method, options, (*_FIELDS, "size"))
         places: dict[tuple[Any, ...], int] = {}
@@ -101,7 +103,8 @@ class Sweep:
         axes = {k: values for k, values in self.grid.items() if k not in elsewhere and uses(method, k)} | own
         if "seed" not in {*axes, *self.fixed}:
             axes["seed"] = seeds
-        fixed = dict(self.fixed) | {"benchmark": benchmark, "method": method}
+        fixed = {k: value for k, value in self.fixed.items() if uses(method, k)}
+        fixed |= {"benchmark": benchmark, "method": method}
         if any(name in axes for name in _SIZES):
             fixed = {name: value for name, value in fixed.items() if name not in _SIZES}
         for values in product(*axes.values()):
@@ -142,11 +145,14 @@ def read_sweep(
         _drop(said, name)
         with _blaming(f"--set {text}"):
             said[name] = from_text(name, value)
+            _narrow(said, name, [said[name]])
     for text in swept:
         name, value = _assignment(text, "--sweep", _FIELDS)
         _drop(said, name)
         with _blaming(f"--sweep {text}"):
-            _table(said, "grid")[name] = [from_text(name, each.strip()) for each in value.split(",")]
+            values = [from_text(name, each.strip()) for each in value.split(",")]
+            _table(said, "grid")[name] = values
+            _narrow(said, name, values)
     with _blaming(str(path)):
         sweep = _sweep(said, str(path))
         if tuned is not None and sweep.scale is None:
@@ -160,7 +166,10 @@ def _sweep(said: dict[str, Any], name: str) -> Sweep:
         if method not in all_methods.names():
             raise unknown("method", method, all_methods.names())
         with _blaming(f"[methods.{method}]"):
-            own[method] = _axes(settings, tuple(f for f in _FIELDS if f not in ("benchmark", "method")))
+            known = [f for f in _FIELDS if f not in ("benchmark", "method")]
+            own[method] = _axes(settings, known)
+            if unused := [name for name in own[method] if not uses(method, name)]:
+                raise SelfReminderError(f"{method} has no {unused[0]}")
     with _blaming("[grid]"):
         grid = _axes(_table(said, "grid"), _FIELDS)
     fixed: dict[str, Any] = {}
@@ -224,6 +233,12 @@ def _drop(said: dict[str, Any], name: str) -> None:
         for each in alike:
             if isinstance(table, dict):
                 table.pop(each, None)
+
+
+def _narrow(said: dict[str, Any], name: str, values: list[Any]) -> None:
+    """Where the command line chooses methods, what a file says for others has no part."""
+    if name == "method":
+        said["methods"] = {method: own for method, own in _table(said, "methods").items() if method in values}
 
 
 def _table(said: dict[str, Any], name: str) -> dict[str, Any]:

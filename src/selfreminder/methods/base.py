@@ -22,6 +22,8 @@ from selfreminder.stream import Split, Task
 
 EARLY = 0.1
 """the share of epochs, one at least, whose gradients selection by gradient looks at"""
+_VALIDATION_ITEMS = 500
+"""of a memory, looked at beside validation data"""
 
 
 class Batch(NamedTuple):
@@ -184,11 +186,13 @@ class MemoryMethod(Method):
         return model
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        if batch.head is None:
+        if batch.head is None and model.training:
             logits, penalty = self.reminder.forward(model, batch.x, generator=step.generator)
         else:
+            # Early stopping would fit the weights to the few items of a step.
+            items = self.memory_batch if model.training else max(self.memory_batch, _VALIDATION_ITEMS)
             logits = self.predict(model, batch.x, batch.head)
-            penalty = self.reminder.penalty(model, generator=step.generator)
+            penalty = self.reminder.penalty(model, generator=step.generator, items=items)
         return F.cross_entropy(logits, batch.y) + penalty
 
     def after_epoch(self, model: nn.Module, task: Task, epoch: int, epochs: int) -> None:

@@ -78,7 +78,7 @@ class GenerativeReplay(Method):
             )
         device = next(model.parameters()).device
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_for(self.seed, "autoencoder"))
+            torch.default_generator.manual_seed(seed_for(self.seed, "autoencoder"))
             self._autoencoder = Autoencoder(x.shape[1], self.hidden, self.latent).to(device)
         self._seen = 0
         self._solver = copy.deepcopy(model).requires_grad_(False).eval()
