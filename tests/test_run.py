@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -71,33 +72,40 @@ def test_records(tmp_path: Path) -> None:
     assert sum("seconds" in event for event in timings) == 6
 
 
-def test_stopped_after_any_step(tmp_path: Path, whole: bytes) -> None:
-    """Stopped again and again, after a step or in an evaluation, the records are those of a run in one go."""
+def stop_again_and_again(experiment: Experiment, folder: Path) -> None:
+    """At the second, third, … question since the start, until it ends: after a step, or in an evaluation."""
+    places = set()
     for attempt in range(100):
         count = iter(range(1000))
         try:
-            run(SMALL, tmp_path, stop=lambda count=count, last=attempt % 9: next(count) == last)
-        except StoppedError:
-            assert (tmp_path / STATE).exists()
+            run(experiment, folder, stop=lambda count=count, last=1 + attempt % 8: next(count) == last)
+        except StoppedError as error:
+            assert (folder / STATE).exists()
+            places.add(traceback.extract_tb(error.__traceback__)[-1].name)
             continue
         break
-    else:
-        raise AssertionError("it never came to an end")
+    assert places == {"_epoch", "_right"}
+    assert not (folder / STATE).exists()
+
+
+def test_stopped_at_any_place(tmp_path: Path, whole: bytes) -> None:
+    """The records are those of a run in one go."""
+    stop_again_and_again(SMALL, tmp_path)
     assert (tmp_path / RECORDS).read_bytes() == whole
-    assert not (tmp_path / STATE).exists()
 
 
-def test_hats_protocol_goes_through_the_state_file(tmp_path: Path) -> None:
-    """Best weights and lowered step size, stopped again and again."""
+@pytest.mark.parametrize("early", [False, True])
+def test_hats_protocol_goes_through_the_state_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    """Best weights, a lowered step size, and an end before the last epoch."""
+    if early:
+        monkeypatch.setattr("selfreminder.train._PATIENCE", 1)
+        monkeypatch.setattr("selfreminder.train._LEAST_LR", 0.02)
     experiment = replace(SMALL, method="adam", tasks=2, epochs=9, plateau=True, lr=0.03, images=200)
-    run(experiment, tmp_path / "whole")
-    for attempt in range(50):
-        count = iter(range(1000))
-        try:
-            run(experiment, tmp_path / "cut", stop=lambda count=count, last=attempt % 9: next(count) == last)
-        except StoppedError:
-            continue
-        break
+    epochs = len(run(experiment, tmp_path / "whole").epochs)
+    assert epochs < 18 if early else epochs == 18
+    stop_again_and_again(experiment, tmp_path / "cut")
     whole, cut = ((tmp_path / name / RECORDS).read_bytes() for name in ("whole", "cut"))
     assert cut == whole
 
