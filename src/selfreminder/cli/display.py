@@ -18,6 +18,7 @@ from selfreminder.experiment.progress import Done, Failed
 from selfreminder.report.curves import Estimate
 
 _PLAIN_EVERY = 10.0
+_LIVE_EVERY = 0.2
 _MOST_NAMES = 5
 
 
@@ -84,8 +85,11 @@ def watched(grid: Grid) -> Generator[Job | None]:
     console = Console(file=sys.stderr, highlight=False)
     if console.is_terminal:
         with Live(console=console, transient=True, auto_refresh=False) as live:
+            shown = 0.0
             for job in grid.run():
-                live.update(_picture(grid), refresh=True)
+                if time.monotonic() - shown > _LIVE_EVERY:  # a picture of hundreds of runs takes milliseconds
+                    live.update(_picture(grid), refresh=True)
+                    shown = time.monotonic()
                 yield job
     else:
         last = time.monotonic()

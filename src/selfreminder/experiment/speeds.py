@@ -1,6 +1,6 @@
 """How long a run will take, from the times of runs that are like it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from selfreminder.experiment.spec import Experiment
@@ -41,5 +41,6 @@ class Speeds:
         return None if found is None else epochs(experiment) * found[1] / found[0]
 
 
-def _keys(experiment: Experiment) -> list[tuple[Any, ...]]:
-    return [(names, *(getattr(experiment, name) for name in names)) for names in _ALIKE]
+def _keys(experiment: Experiment) -> Iterator[tuple[Any, ...]]:
+    for names in _ALIKE:
+        yield (names, *(getattr(experiment, name) for name in names))
