@@ -17,7 +17,16 @@ from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import t_interval
 from selfreminder.report.claims import Claim, as_json, claims, judge
-from selfreminder.report.claims.checks import above, at_least_equal, equal, far_above, noticeably_above
+from selfreminder.report.claims.checks import (
+    above,
+    above_by,
+    at_least,
+    at_least_equal,
+    at_most,
+    equal,
+    far_above,
+    noticeably_above,
+)
 from selfreminder.report.claims.lines import NotEnoughDataError, Runs, Series
 from selfreminder.report.paper_claims import claim_block
 
@@ -436,10 +445,21 @@ def test_a_sentence_over_time_says_which_way_it_went() -> None:
 
 def test_a_sentence_says_what_a_number_is_asked_to_be() -> None:
     ratio = Series("ρ of hat", (-0.1, -0.12), 1, points=False)
-    said = "after 1 task ρ of hat is at −.110, 95 % interval −.237 to .017; asked for: {} −.050, little"
     little = ratio.constant("little", -0.05)
-    assert above(ratio, little).sentence == said.format("at least")
-    assert above(little, ratio).sentence == said.format("at most")
+    said = "after 1 task ρ of hat is at −.110, 95 % interval −.237 to .017"
+    assert above(ratio, little).sentence == above(little, ratio).sentence == said
+    assert above(ratio, little).asked == "an interval above −.050, little"
+    assert above(little, ratio).asked == "an interval below −.050, little"
+    assert above_by(0.02, little, ratio).asked == "at most −.070 and an interval below −.050, little"
+    assert at_least(0.02, ratio, little).asked == "at least −.030, little"
+
+
+def test_what_is_asked_of_a_fall_is_said_of_a_fall() -> None:
+    """Also where it rose instead."""
+    earlier, later = Series("ewc", (0.81, 0.82, 0.83), 1), Series("ewc", (0.90, 0.92, 0.94), 5)
+    assert above_by(0.1, earlier, later).asked == "a fall of at least 10 points and an interval above 0"
+    assert at_most(0.1, earlier, later).asked == "a fall with a mean of at most 10 points"
+    assert at_least_equal(later, earlier).asked.startswith("no more than 1 point below")
 
 
 def test_a_verdict_says_all_of_a_few_comparisons_and_the_closest_of_many() -> None:

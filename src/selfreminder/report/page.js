@@ -35,6 +35,11 @@
     title.remove();
   }
 
+  // A finger leaves when it lifts: what it has asked for stays until the next tap.
+  const leave = (event) => {
+    if (event.pointerType !== "touch") hide();
+  };
+
   for (const chart of document.querySelectorAll(".chart.heat, .chart.bars")) {
     const tell = (event) => {
       const text = event.target.dataset?.tip;
@@ -43,7 +48,7 @@
     };
     chart.addEventListener("pointermove", tell);
     chart.addEventListener("pointerdown", tell);
-    chart.addEventListener("pointerleave", hide);
+    chart.addEventListener("pointerleave", leave);
   }
 
   /** The points that can be seen, by their place on x. */
@@ -92,7 +97,7 @@
     };
     chart.addEventListener("pointermove", tell);
     chart.addEventListener("pointerdown", tell);
-    chart.addEventListener("pointerleave", hide);
+    chart.addEventListener("pointerleave", leave);
     chart.tabIndex = 0;
     chart.addEventListener("blur", hide);
     chart.addEventListener("keydown", (event) => {

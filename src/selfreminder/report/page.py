@@ -130,10 +130,10 @@ def status(found: Findings) -> Element:
     return element("p", text, class_="status")
 
 
-def results_block(entries: Sequence[Entry]) -> Element:
-    """The table of results."""
+def results_block(entries: Sequence[Entry], swatches: bool = True) -> Element:
+    """The table of results, each with its look in the charts."""
     columns: dict[str, Callable[[Entry], Element | str]] = {
-        "Method": _named,
+        "Method": _named if swatches else (lambda entry: entry.name),
         "Task average": lambda entry: number(entry.result.task_average),
         "First task": lambda entry: number(entry.result.first_task),
         "Forgetting": lambda entry: number(entry.result.forgetting),

@@ -74,8 +74,10 @@ def _item(verdict: Verdict) -> Element:
 
 def _tested(reason: Tested) -> str:
     found = reason.verdict
-    if found.verdict == "not enough data":
+    if found.lacks_runs:
         return f"A likely reason to be tested, with {reason.text}. {found.sentence}"
+    if found.verdict == "not enough data":
+        return f"A likely reason tested, with {reason.text}: no verdict. {found.sentence}"
     said = "held" if found.verdict == "held" else "not held either"
     return f"A likely reason tested, with {reason.text}: {said}. {found.sentence}"
 

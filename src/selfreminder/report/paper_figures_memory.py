@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from selfreminder.metrics import task_average
 from selfreminder.report.charts import Series
-from selfreminder.report.curves import Estimate
+from selfreminder.report.curves import Estimate, results
 from selfreminder.report.findings import Entry
 from selfreminder.report.looks import look
 from selfreminder.report.paper_figures import AVERAGE, DASHES, MARKERS, LinePanel, Plate, Shown, curve, limits
@@ -75,7 +75,8 @@ def _ends(line: Entry) -> dict[int, float]:
 def bytes_kept(shown: Shown) -> Plate:
     """Every way of keeping images, and methods that keep something else."""
     ways: dict[str, list[Entry]] = {}
-    for line in shown.of("fsr-logit"):
+    lines_of = _of_the_same_seeds(shown, "fsr-logit", "ewc", "lwf", "generative-replay")
+    for line in lines_of["fsr-logit"]:
         codec, logits = line.experiment.codec, line.experiment.logit_codec
         name = f"fsr-logit, {'uint8' if codec == 'auto' else codec}"
         ways.setdefault(name if logits == "float32" else f"{name}, {logits} logits", []).append(line)
@@ -84,12 +85,12 @@ def bytes_kept(shown: Shown) -> Plate:
         kept = sorted(lines, key=lambda line: line.result.bytes)
         x, y = [line.result.bytes for line in kept], _averages(kept)
         series.append(Series(name, kept[0].colour, MARKERS[place], x, y, DASHES[place]))
-    others = shown.of("ewc", "lwf", "generative-replay")
+    others = [line for method, lines in lines_of.items() if method != "fsr-logit" for line in lines]
     series += [Series(e.method, e.colour, e.marker, [e.result.bytes], [e.result.task_average]) for e in others]
     across = sorted(x for each in series for x in each.x)
-    levels = [(e, Estimate(e.result.task_average.mean, None)) for e in shown.of("ewc")]
+    levels = [(e, Estimate(e.result.task_average.mean, None)) for e in lines_of["ewc"]]
     level = [Series(e.method, e.colour, "", across, [mean] * len(across), _LEVEL) for e, mean in levels]
-    marks, note = where_equal(ways, shown.of("ewc"))
+    marks, note = where_equal(ways, lines_of["ewc"])
     panel = LinePanel(
         "After the last task",
         (*series, *level),
@@ -101,6 +102,17 @@ def bytes_kept(shown: Shown) -> Plate:
         show_x=show_bytes,
     )
     return Plate((panel,), tuple(series), note)
+
+
+def _of_the_same_seeds(shown: Shown, *methods: str) -> dict[str, list[Entry]]:
+    """The lines of methods with the runs of those seeds that all of them have: a codec that loses nothing shows it."""
+    lines = shown.of(*methods)
+    common = set.intersection(*({run.experiment.seed for run in line.runs} for line in lines)) if lines else set()
+    found: dict[str, list[Entry]] = {method: [] for method in methods}
+    for line in lines:
+        runs = tuple(run for run in line.runs if run.experiment.seed in common) or line.runs
+        found[line.method].append(replace(line, runs=runs, result=results(runs)[0]))
+    return found
 
 
 def where_equal(ways: Mapping[str, Sequence[Entry]], ewc: Sequence[Entry]) -> tuple[tuple[tuple[float, str], ...], str]:

@@ -29,6 +29,8 @@ _SMALL = (300.0, 190.0)
 _MOST_KEPT = 20
 """items of a memory that the page shows"""
 _PAPER = "J. Wen, Y. Cao, R. Huang: Few-Shot Self Reminder to Overcome Catastrophic Forgetting, 2018, arXiv:1812.00543"
+_WITH_OWN_LOOKS = ("memory-sizes", "selection", "bytes")
+"""figures in which a colour or a marker is not that of a method"""
 _WITH_MATRICES = ("permuted", "nonlinear", "color", "rho", "generative-replay", "mixture")
 
 
@@ -70,6 +72,8 @@ def _scale_block(shown: Sequence[Shown]) -> Element:
     rows = []
     for name in names:
         ours, papers = (_extent(benchmark(name).scales[at]) for at in (scale, "paper"))
+        # A figure may have fewer tasks than its scale.
+        ours[1] = str(max(run.tasks for each in shown for run in each.wanted if run.benchmark == name))
         rows.append([name, *(a if a == b else f"{a} ({b})" for a, b in zip(ours, papers))])
     headings = ["Benchmark", "Images", "Tasks", "Epochs", "Width", "Kept per class and task"]
     caption = f"Scale {scale}; in brackets what scale paper has, where that differs"
@@ -94,16 +98,17 @@ def figure_block(shown: Shown, verdicts: Sequence[Verdict]) -> Element:
     if drawn is not None:
         said.append(_figure(shown, drawn))
     elif shown.runs:
-        said.append(
-            note("Nothing to draw: joint training is less than 5 points above guessing, so that ρ means nothing.")
-        )
+        why = "joint training is less than 5 points above guessing, so that ρ means nothing."
+        if not any(line.result.rho_curve for line in shown.lines if line.method != "joint"):
+            why = "ρ needs a run of joint training with the same seed."
+        said.append(note(f"Nothing to draw: {why}"))
     if verdicts:
         said.append(element("div", *map(claim_block, verdicts), class_="claims"))
     if untuned := shown.figure.untuned(shown.scale):
         said.append(note(untuned_sentence(untuned)))
     found = _findings(shown)
     if shown.runs:
-        said.append(_folded("Numbers", results_block(found.entries)))
+        said.append(_folded("Numbers", results_block(found.entries, swatches=name not in _WITH_OWN_LOOKS)))
         if name in _WITH_MATRICES:
             said.append(_folded("Each task after each task", matrices_block(found.entries)))
     said += [_folded("Settings", settings_block(found)), *_content(redo_block(found))]

@@ -116,10 +116,11 @@ def _command(comparison: Comparison, given: dict[str, Any]) -> str:
 def _run(folder: Path, about: Mapping[str, Any]) -> Redo | None:
     """The grid of `selfreminder run`, which keeps a copy of its file."""
     try:
-        name = about["spec"]
+        name = Path(about["spec"]).name  # in this folder, whatever somebody wrote into it
         text = (folder / name).read_text(encoding="utf-8")
-    except (OSError, LookupError):  # of a comparison
+        given = {option: [str(value) for value in about[option]] for option in ("set", "sweep")}
+    except (OSError, LookupError, TypeError, ValueError):  # of a comparison, or damaged
         return None
-    options = [word for option in ("set", "sweep") for value in about[option] for word in (f"--{option}", value)]
+    options = [word for option, values in given.items() for value in values for word in (f"--{option}", value)]
     options += ["--tuned", TABLE] if "tuned" in about else []
     return Redo(shlex.join(["selfreminder", "run", name, *options]), file=(name, text))

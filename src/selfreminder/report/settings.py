@@ -9,6 +9,7 @@ from selfreminder import methods, selection
 from selfreminder.experiment.benchmarks import SCALES, benchmark
 from selfreminder.experiment.folder import TABLE, show
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.uses import uses
 from selfreminder.report.blocks import facts, note, section, table, warning
 from selfreminder.report.findings import Findings
 from selfreminder.report.markup import Child, element
@@ -23,6 +24,7 @@ def settings_block(found: Findings) -> Element:
     of = found.redo and found.redo.scale
     scale = ("Scale", of, SCALES[of]) if of else ("Scale", "of its own", "")
     width = _values(runs, "width")
+    keeping = [run for run in runs if uses(run.method, "per_class")] or runs
     pairs = [
         ("Benchmark", _values(runs, "benchmark"), _one([benchmark(run.benchmark).summary for run in runs])),
         scale,
@@ -31,7 +33,7 @@ def settings_block(found: Findings) -> Element:
         ("Epochs", _values(runs, "epochs"), "on each task" + (", at most" if runs[0].plateau else "")),
         ("Batch", _values(runs, "batch_size"), "items"),
         ("Network", _one([benchmark(run.benchmark).model for run in runs]), f"{width} × the paper's width"),
-        ("Memory", " or ".join(dict.fromkeys(_memory(run) for run in runs)), ""),
+        ("Memory", " or ".join(dict.fromkeys(map(_memory, keeping))), ""),
         ("Selection", _values(runs, "select"), _one([_selection(run) for run in runs])),
         ("Codec", _values(runs, "codec"), f"logits as {_values(runs, 'logit_codec')}"),
         ("Weight decay", _values(runs, "weight_decay"), ""),
@@ -94,6 +96,7 @@ def _one(texts: Sequence[str]) -> str:
 
 def _images(run: Experiment) -> str:
     count = "all training images" if run.images is None else f"{run.images:,} training images"
+    count += f" of each of {len(run.data_sets)} data sets" if len(run.data_sets) > 1 else ""
     return f"{count}, {run.validation:.0%} of them held out for validation"
 
 

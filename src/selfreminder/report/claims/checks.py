@@ -34,6 +34,10 @@ class Check:
     slack: float
     """by how much the rule holds, or if negative does not"""
     holds: bool
+    least: float | None = None
+    """the mean difference that is asked for at least, if one is"""
+    by_interval: bool = True
+    """whether the interval must be above 0 too"""
     is_limit: bool = False
     """a difference may be there, but no larger one: the numbers alone do not tell what was asked for"""
 
@@ -53,6 +57,23 @@ class Check:
         where = "above" if self.margin >= 0 else "below"
         return f"{said}: {self.difference(abs(self.margin))} {where}, {self._between(*self.interval)}"
 
+    @property
+    def asked(self) -> str:
+        """What the rule asks of what the sentence says."""
+        if self.above.is_bound or self.below.is_bound:
+            return self._asked_of_a_number()
+        if self.above.who == self.below.who and (self.above.after or 0) < (self.below.after or 0):
+            return f"a fall {'of' if self.rule.startswith('at ') else 'with'} {self.rule}"
+        return self.rule
+
+    def _asked_of_a_number(self) -> str:
+        bound, side, than, where = self.below, 1, "at least", "above"
+        if self.above.is_bound:
+            bound, side, than, where = self.above, -1, "at most", "below"
+        said = [] if self.least is None else [f"{than} {decimal(bound.mean + side * self.least)}"]
+        said += [f"an interval {where} {decimal(bound.mean)}"] if self.by_interval else []
+        return f"{' and '.join(said)}, {bound.who}"
+
     def end(self, value: float) -> str:
         """An end of the interval, in points where people count in those; one that is not 0 does not look it.
 
@@ -68,14 +89,13 @@ class Check:
         return f"{decimal(100 * value, 1)} points" if self.above.points else decimal(value)
 
     def _beside_a_bound(self) -> str:
-        found, bound, asked = self.above, self.below, "at least"
+        found, bound = self.above, self.below
         low, high = (bound.mean + end for end in self.interval)
         if found.is_bound:
-            found, bound, asked = bound, found, "at most"
+            found, bound = bound, found
             low, high = (bound.mean - end for end in reversed(self.interval))
         interval = "" if low == high else f", 95 % interval {decimal(low)} to {decimal(high)}"
-        said = f"{found.when} {found.who} is at {decimal(found.mean)}{interval}".strip()
-        return f"{said}; asked for: {asked} {decimal(bound.mean)}, {bound.who}"
+        return f"{found.when} {found.who} is at {decimal(found.mean)}{interval}".strip()
 
     def _over_time(self) -> str:
         """A fall or a rise, from the earlier of the two to the later."""
@@ -109,33 +129,37 @@ def far_above(a: Series, b: Series) -> Check:
 def above_by(least: float, a: Series, b: Series) -> Check:
     d, low, high = _difference(a, b)
     rule = f"at least {_asked(a, least)} and an interval above 0"
-    return Check(a, b, d, (low, high), rule, min(d - least, low), d >= least and low > 0)
+    return Check(a, b, d, (low, high), rule, min(d - least, low), d >= least and low > 0, least)
 
 
 def at_least(least: float, a: Series, b: Series) -> Check:
     """The mean difference alone."""
     d, low, high = _difference(a, b)
-    return Check(a, b, d, (low, high), f"a mean of at least {_asked(a, least)}", d - least, d >= least)
+    rule = f"a mean of at least {_asked(a, least)}"
+    return Check(a, b, d, (low, high), rule, d - least, d >= least, least, by_interval=False, is_limit=True)
 
 
 def at_most(most: float, a: Series, b: Series) -> Check:
     """The mean difference alone."""
     d, low, high = _difference(a, b)
-    return Check(a, b, d, (low, high), f"a mean of at most {_asked(a, most)}", most - d, d <= most, is_limit=True)
+    rule = f"a mean of at most {_asked(a, most)}"
+    return Check(a, b, d, (low, high), rule, most - d, d <= most, is_limit=True)
 
 
 def at_least_equal(a: Series, b: Series) -> Check:
     d, low, high = _difference(a, b)
     slack = min(d + _EQUAL, low + _EQUAL_INTERVAL)
     holds = d >= -_EQUAL and low > -_EQUAL_INTERVAL
-    return Check(a, b, d, (low, high), "no more than 1 point below, less than 3 in the whole interval", slack, holds)
+    rule = "no more than 1 point below, less than 3 in the whole interval"
+    return Check(a, b, d, (low, high), rule, slack, holds, is_limit=True)
 
 
 def equal(a: Series, b: Series) -> Check:
     d, low, high = _difference(a, b)
     slack = min(_EQUAL - abs(d), low + _EQUAL_INTERVAL, _EQUAL_INTERVAL - high)
     holds = abs(d) <= _EQUAL and low > -_EQUAL_INTERVAL and high < _EQUAL_INTERVAL
-    return Check(a, b, d, (low, high), "at most 1 point between them and an interval within 3", slack, holds)
+    rule = "at most 1 point between them and an interval within 3"
+    return Check(a, b, d, (low, high), rule, slack, holds, is_limit=True)
 
 
 def _difference(a: Series, b: Series) -> tuple[float, float, float]:

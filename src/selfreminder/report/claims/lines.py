@@ -21,6 +21,10 @@ class NotEnoughDataError(Exception):
     """A claim cannot be judged; the message says why."""
 
 
+class LacksRunsError(NotEnoughDataError):
+    """Runs that it is judged by are not there."""
+
+
 @dataclass(frozen=True)
 class Series:
     """A number for each seed, in the order of the seeds."""
@@ -160,7 +164,7 @@ class Runs:
         found = [self._found[key] for key in wanted if key in self._found]
         done = [record for record in found if record.done and len(record.tasks) == record.experiment.tasks]
         if len(done) < len(wanted) or not wanted:
-            raise NotEnoughDataError(f"{name} has {len(done)} of {len(wanted)} runs done in {figure_name}")
+            raise LacksRunsError(f"{name} has {len(done)} of {len(wanted)} runs done in {figure_name}")
         return Line(name, tuple(sorted(done, key=lambda record: record.experiment.seed)))
 
     def values(self, figure_name: str, method: str, setting: str) -> list[Any]:

@@ -11,7 +11,7 @@ from selfreminder.experiment.paper import figure
 from selfreminder.experiment.reasons import reasons
 from selfreminder.experiment.records import Records
 from selfreminder.report.claims.checks import Check
-from selfreminder.report.claims.lines import NotEnoughDataError, Runs
+from selfreminder.report.claims.lines import LacksRunsError, NotEnoughDataError, Runs
 
 _DIGITS = 6
 _FEW = 4
@@ -38,6 +38,8 @@ class Verdict:
     """all differences that the rule is about: the claim holds where all of them do"""
     untuned: tuple[str, ...] = ()
     """methods of the figure whose strength or step size nobody chose at this scale"""
+    lacks_runs: bool = False
+    """there is not enough data because runs are missing"""
     tested: tuple["Tested", ...] = ()
     """where it is not held: likely reasons, and what the rule says without them"""
 
@@ -112,7 +114,10 @@ class Claim:
             found = self.finding(runs)
         except NotEnoughDataError as reason:
             sentence = f"Not enough data: {reason}."
-            return Verdict(self.id, self.text, "not enough data", sentence, self.figure, untuned=untuned)
+            lacks_runs = isinstance(reason, LacksRunsError)
+            return Verdict(
+                self.id, self.text, "not enough data", sentence, self.figure, untuned=untuned, lacks_runs=lacks_runs
+            )
         # One that holds just so, such as all of all classes, could not hold better: it says less than the others.
         closest = min(found.checks, key=lambda check: (check.holds, check.holds and not check.slack, check.slack))
         compared = {s.label: s.mean for check in found.checks for s in (check.above, check.below)}
@@ -180,10 +185,10 @@ def _sentence(closest: Check, checks: Sequence[Check]) -> str:
 
 
 def _with_rule(check: Check) -> str:
-    if check.holds and not check.is_limit:
+    beside_a_bound = check.above.is_bound or check.below.is_bound
+    if check.holds and not check.is_limit and not beside_a_bound:
         return check.sentence
-    said = [] if check.above.is_bound or check.below.is_bound else [f"asked for: {check.rule}"]
-    return f"{check.sentence} ({'; '.join(said + ([] if check.holds else ['fails']))})"
+    return f"{check.sentence} (asked for: {check.asked}{'' if check.holds else '; fails'})"
 
 
 def _capital(text: str) -> str:
