@@ -2,9 +2,12 @@
 
 import copy
 import pickle
+import time
 import warnings
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -379,3 +382,156 @@ def test_the_numbers_of_a_report(digits: Stream) -> None:
     found = reminder.report(new, new=(digits[2].test.x, digits[2].test.y)).new_accuracy
     assert found == pytest.approx(right, abs=1e-3)
     assert reminder.memory.times is not None and set(reminder.memory.times.tolist()) == {12}
+
+
+# What people's models and data have besides -------------------------------------------------------------
+
+
+def test_attention_with_padding_is_recorded_as_the_penalty_sees_it() -> None:
+    """Torch's fast path for attention, without gradients, gives other numbers at padded places."""
+
+    class Text(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.encoder, self.head = nn.TransformerEncoder(layer, 1), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor, pad: torch.Tensor) -> torch.Tensor:
+            return self.head(self.encoder(x, src_key_padding_mask=pad).mean(1))
+
+    torch.manual_seed(0)
+    model, pad = Text(), torch.zeros(12, 5, dtype=torch.bool)
+    pad[::2, 3:] = True
+    reminder, enabled = Reminder(strength=1.0), torch.backends.mha.get_fastpath_enabled()
+    reminder.remember(model, {"x": torch.randn(12, 5, 8), "pad": pad}, torch.arange(12) % 3, per_class=4)
+    assert reminder.penalty(model).item() == 0.0
+    assert torch.backends.mha.get_fastpath_enabled() == enabled
+
+
+def test_an_optimizer_whose_parameters_are_all_frozen_steps_as_before() -> None:
+    body, head = nn.Linear(4, 8), nn.Linear(8, 3)
+    model, reminder = nn.Sequential(body, head), Reminder(strength=1.0)
+    reminder.remember(model, torch.randn(9, 4), torch.arange(9) % 3, per_class=2)
+    nn.init.zeros_(head.bias)
+    body.requires_grad_(False)
+    optimizer = torch.optim.SGD(body.parameters(), lr=0.1)
+    reminder.attach(model, optimizer)
+    optimizer.step()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_an_optimizer_inside_another_is_found() -> None:
+    """As Accelerate's, which has no hooks."""
+
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+            self.optimizer = optimizer
+
+        def step(self, closure: None = None) -> None:
+            self.optimizer.step()
+
+    model, reminder = nn.Linear(4, 3), Reminder(strength=1.0)
+    reminder.remember(model, torch.randn(9, 4), torch.arange(9) % 3, per_class=2)
+    with torch.no_grad():
+        model.bias += torch.arange(3)
+    wrapper = Wrapper(torch.optim.SGD(model.parameters(), lr=0.1))
+    reminder.attach(model, wrapper)
+    before = reminder.penalty(model).item()
+    wrapper.step()
+    assert reminder.penalty(model).item() < before
+
+
+def test_double_precision() -> None:
+    """Of the model, as Lightning's 64-true has it, or of numpy's data."""
+    x, y = torch.randn(12, 4), torch.arange(12) % 3
+    for model, data in ((nn.Linear(4, 3).double(), x), (nn.Linear(4, 3), x.double().numpy())):
+        reminder = Reminder(strength=1.0)
+        reminder.remember(model, data, y, per_class=4)
+        assert reminder.penalty(model).item() == pytest.approx(0.0, abs=1e-9)
+
+
+def test_where_items_of_a_shuffled_loader_came_from_is_not_known() -> None:
+    """Their place in one pass is no index of the data set: nobody could find them by it."""
+    x, y = torch.randn(30, 4), torch.arange(30) % 3
+    model, data = nn.Linear(4, 3), torch.utils.data.TensorDataset(x, y)
+    for loader, known in (
+        (DataLoader(data, 4), True),
+        (DataLoader(data, 4, shuffle=True), False),
+        (DataLoader(data, 4, sampler=torch.utils.data.WeightedRandomSampler([1.0] * 30, 30)), False),
+    ):
+        reminder = Reminder()
+        reminder.remember(model, loader, per_class=2)
+        assert bool((reminder.memory.sources >= 0).all()) == known == bool((reminder.memory.sources != -1).any())
+        if known:
+            assert torch.equal(reminder.memory.draw(99).inputs["x"], x[reminder.memory.sources.long()])
+
+
+def test_a_head_stays_when_a_wider_one_is_deleted() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.old, self.new = nn.Linear(4, 5), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"old": self.old(x), "new": self.new(x)}
+
+    model, x = Two(), torch.randn(10, 4)
+    reminder = Reminder(strength=1.0, head={0: "old", 1: "new"})
+    reminder.remember(model, x, torch.arange(10) % 5, per_task=5)
+    reminder.remember(model, x, torch.arange(10) % 2, per_task=4)
+    reminder.memory = reminder.memory.take(reminder.memory.tasks == 1)
+    assert reminder.penalty(model).item() == 0.0
+    with torch.no_grad():
+        model.new.bias += 1.0
+    assert reminder.penalty(model).item() == pytest.approx(2.0, rel=1e-4)
+    # What is learned now may be of a task that is remembered already.
+    right = (model(x)["new"].argmax(1) == torch.arange(10) % 2).float().mean().item()
+    assert reminder.report(model, new=(x, torch.arange(10) % 2), task=1).new_accuracy == pytest.approx(right)
+
+
+def test_labels_without_a_logit_are_found_in_a_memory_of_before(tmp_path: Path) -> None:
+    model, x = nn.Linear(4, 3), torch.randn(6, 4)
+    reminder = Reminder()
+    reminder.remember(model, x, torch.arange(6) + 3, per_task=6)
+    reminder.save(tmp_path / "m")
+    with pytest.raises(SelfReminderError, match="label 3 of task 0 has no logit, the model gives 3"):
+        Reminder.load(tmp_path / "m", loss="logit+label", strength=1.0).penalty(model)
+
+
+def test_numbers_of_other_libraries(tmp_path: Path) -> None:
+    model, x, y = nn.Linear(4, 3), torch.randn(12, 4), torch.arange(12) % 3
+    reminder = Reminder()
+    many: Any = np.int64(2)
+    for task in (np.int64(0), torch.tensor(1)):
+        reminder.remember(model, x, y, task=task, per_class=many, time=time.time(), sources=list(range(100, 112)))  # pyright: ignore
+    reminder.save(tmp_path / "m")
+    memory = Reminder.load(tmp_path / "m").memory
+    assert memory.counts == {0: 6, 1: 6}
+    assert bool((memory.sources >= 100).all())
+    with pytest.raises(SelfReminderError, match=r"per_class is 2\.5: it is a whole number"):
+        reminder.remember(model, x, y, per_class=2.5)  # pyright: ignore
+    with pytest.raises(SelfReminderError, match="3 sources, fewer than samples"):
+        reminder.remember(model, x, y, per_class=4, sources=[1, 2, 3])
+
+
+def test_small_gradients_in_half_precision_do_not_vanish() -> None:
+    """Where the others' are not scaled any more; and what overflows on the way is left out."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)), torch.randn(6, 4)
+    reminder = Reminder(strength=1e-9)
+    reminder.remember(model, x, torch.arange(6) % 3, per_task=6)
+    with torch.no_grad():
+        model[1].bias += 0.5
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def gradient(scale: float | None, half: bool = True) -> Tensor:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16, enabled=half):
+            reminder.add_gradient(model, optimizer, loss_scale=None if scale is None else torch.tensor(scale))
+        return model[0].weight.grad
+
+    exact = gradient(None, half=False)
+    torch.testing.assert_close(gradient(1024.0, half=False), exact)
+    assert not gradient(None).any()
+    torch.testing.assert_close(gradient(2.0**20), exact, rtol=0.05, atol=0.05 * exact.abs().max().item())
+    assert not gradient(2.0**80).any()

@@ -244,6 +244,27 @@ def test_a_checkpoint_after_fit_has_what_was_remembered_at_its_end(tmp_path: Pat
     assert len(again.reminder.memory) == 12
 
 
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* is not empty")
+def test_testing_with_a_checkpoint_takes_nothing_away(tmp_path: Path) -> None:
+    """It was saved before `fit` remembered at its end."""
+
+    class Tested(Classifier):
+        def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+            self.log("loss", F.cross_entropy(self(batch[0]), batch[1]))
+
+    callback, loader = ReminderCallback(Reminder(), task(2), per_class=4), DataLoader(task(2), batch_size=16)
+    saves = ModelCheckpoint(tmp_path, filename="end")
+    trainer = trainer_of(callback, saves, epochs=1, enable_checkpointing=True)
+    trainer.fit(made(Tested), loader)
+    assert len(callback.reminder.memory) == 12
+    trainer.test(dataloaders=loader, ckpt_path=tmp_path / "end.ckpt", verbose=False, weights_only=True)
+    assert len(callback.reminder.memory) == 12
+    with pytest.warns(UserWarning, match="remembers nothing yet: what is remembered by now stays"):
+        again = trainer_of(callback, ModelCheckpoint(tmp_path), epochs=2, enable_checkpointing=True)
+        again.fit(made(Tested), loader, ckpt_path=tmp_path / "end.ckpt", weights_only=True)
+    assert list(callback.reminder.memory.counts.values()) == [12, 12]
+
+
 def test_lbfgs_is_refused() -> None:
     with pytest.raises(SelfReminderError, match=r"LBFGS .* add reminder\.penalty\(self\) to the loss in training_step"):
         fit(made(optimizer="LBFGS"), ReminderCallback(reminded()))

@@ -141,19 +141,22 @@ def device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
-def dtype_of(model: nn.Module) -> torch.dtype | None:
-    """The dtype that floating inputs must take, where a network computes in half precision throughout."""
+def fitted(inputs: Any, model: nn.Module) -> Any:
+    """Floating tensors, alone or in a tuple or dict, in the dtype that a model's weights have.
+
+    A model in single precision gets what is half as it is: autocast may be on.
+    """
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
-    return dtype if dtype in (torch.bfloat16, torch.float16) else None
+    return inputs if dtype is None else _cast(inputs, dtype)
 
 
-def cast(inputs: Any, dtype: torch.dtype) -> Any:
-    """Floating tensors, alone or in a tuple or dict, in another dtype."""
+def _cast(inputs: Any, dtype: torch.dtype) -> Any:
     if isinstance(inputs, Tensor):
-        return inputs.to(dtype) if inputs.is_floating_point() else inputs
+        wanted = inputs.is_floating_point() and (dtype != torch.float32 or inputs.dtype == torch.float64)
+        return inputs.to(dtype) if wanted else inputs
     if isinstance(inputs, Mapping):
-        return {name: cast(x, dtype) for name, x in inputs.items()}
-    return tuple(cast(x, dtype) for x in inputs) if isinstance(inputs, tuple) else inputs
+        return {name: _cast(x, dtype) for name, x in inputs.items()}
+    return tuple(_cast(x, dtype) for x in inputs) if isinstance(inputs, tuple) else inputs
 
 
 def _kind(value: object) -> str:

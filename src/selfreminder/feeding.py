@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from selfreminder import distributed
-from selfreminder.calling import Head, LogitsOf, as_given, cast, check_logits, device_of, dtype_of, logits_at, named
+from selfreminder.calling import Head, LogitsOf, as_given, check_logits, device_of, fitted, logits_at, named
 from selfreminder.errors import SelfReminderError
 from selfreminder.memory import Memory, MemoryBatch
 from selfreminder.modes import eval_mode
@@ -91,12 +91,11 @@ class Feeding:
 
     def _logits(self, model: nn.Module, inputs: dict[str, Tensor], task: Tensor | int) -> Tensor:
         given = self._transformed(inputs)
-        dtype = dtype_of(model)
         logits_of = self.logits_of
         if isinstance(self.head, Mapping) and isinstance(task, Tensor):
             # No other heads: a gradient of zeros would let an optimiser decay them.
             logits_of = partial(logits_at, {number: self.head[number] for number in self.memory.counts})
-        return logits_of(model, given if dtype is None else cast(given, dtype), task)
+        return logits_of(model, fitted(given, model), task)
 
     def _transformed(self, inputs: dict[str, Tensor]) -> Any:
         given = as_given(inputs)
@@ -106,6 +105,8 @@ class Feeding:
         """Logits that are as many as the memory has."""
         if logits.shape[1] > width and (self.grow or isinstance(self.head, Mapping)):
             return logits[:, :width]
+        if logits.shape[1] < width and isinstance(self.head, Mapping):  # the task with the widest is not here any more
+            return nn.functional.pad(logits, (0, width - logits.shape[1]))
         if logits.shape[1] != width:
             raise SelfReminderError(
                 f"the memory holds {width} logits an item, the model gives {logits.shape[1]}: use the model that the "
@@ -114,12 +115,16 @@ class Feeding:
             )
         return logits
 
+    def _check_labels(self) -> None:
+        """That each item has what the loss needs."""
+
     def _check(self, model: nn.Module) -> None:
         """That the model and the transform are those that recorded the logits: once for each model and memory."""
         memory, checked = self._checked
         known = checked is not None and checked() is model
         if known and memory is self.memory:
             return
+        self._check_labels()
         if known and memory.recorders == self.memory.recorders:
             self._checked = self.memory, checked
             return

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeGuard
 
+import torch
 from torch import nn
 
 _MODE_DEPENDENT = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd, nn.RReLU)
@@ -32,17 +33,21 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     """Eval mode for every module, and after it each module's own mode again.
 
     Recurrent layers stay in train mode without their dropout, which is the same: cuDNN takes no gradients through
-    them in eval mode.
+    them in eval mode. Attention has a fast path in eval mode without gradients, which gives other numbers at padded
+    places: it is not taken, so that what is recorded is what a penalty sees.
     """
     training = [module for module in model.modules() if module.training]
+    fast = torch.backends.mha.get_fastpath_enabled()
     recurrent = {module: module.dropout for module in training if _is_recurrent(module)}
     try:
+        torch.backends.mha.set_fastpath_enabled(False)
         for module in training:
             module.training = module in recurrent
         for module in recurrent:
             module.dropout = 0.0
         yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for module in training:
             module.training = True
         for module, dropout in recurrent.items():

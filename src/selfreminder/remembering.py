@@ -24,6 +24,14 @@ from selfreminder.selection.base import Candidates, Selection, choose, shares
 from selfreminder.sizes import Size
 
 
+def without_logit(label: int, task: int, width: int) -> SelfReminderError:
+    """What is wrong with a label that a loss looks at."""
+    return SelfReminderError(
+        f"label {label} of task {task} has no logit, the model gives {width}, and "
+        'loss "logit+label" needs one: number labels from 0 on within the task\'s outputs, or use loss="logit"'
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recording:
     """How a task's items are recorded: whatever is fed now will be fed again."""
@@ -71,10 +79,7 @@ class Recording:
                 "such as -1e4, or say by logits_of=… which outputs to remember"
             )
         if self.labels_count and labels is not None and len(labels) and labels.max() >= logits.shape[1]:
-            raise SelfReminderError(
-                f"label {int(labels.max())} of task {self.task} has no logit, the model gives {logits.shape[1]}, and "
-                'loss "logit+label" needs one: number labels from 0 on within the task\'s outputs, or use loss="logit"'
-            )
+            raise without_logit(int(labels.max()), self.task, logits.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ The first term is your loss. `Reminder.penalty` is the second. `Reminder.remembe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -36,15 +36,16 @@ from selfreminder.calling import (
 from selfreminder.calling import logits_of as plain_logits_of
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.feeding import Feeding, copied
-from selfreminder.memory import Memory, MemoryBatch
+from selfreminder.memory import UNKNOWN, Memory, MemoryBatch
 from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.modes import depends_on_mode, eval_mode
 from selfreminder.penalties import ITEM_LOSSES, ItemLoss, automatic, logit_and_label
 from selfreminder.recall import Report, compare
-from selfreminder.remembering import Choice, Recording, agreed, gathered, joined, observed, remembered
-from selfreminder.samples import read
+from selfreminder.remembering import Choice, Recording, agreed, gathered, joined, observed, remembered, without_logit
+from selfreminder.sample_batches import knows_positions
+from selfreminder.samples import given_sources, read
 from selfreminder.selection.base import Selection
-from selfreminder.sizes import Size
+from selfreminder.sizes import Size, as_index
 
 
 class Reminder(Feeding):
@@ -176,27 +177,39 @@ class Reminder(Feeding):
                 return logits[: len(x)], self._weigh(logits[len(x) :], kept)
         return model(x), self.penalty(model, generator=generator)
 
-    def add_gradient(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+    def add_gradient(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, *, loss_scale: Tensor | None = None
+    ) -> Tensor:
         """Add the penalty's gradient to that of the optimizer's parameters, and return the penalty.
 
         For a trainer's hook that comes once before each step. Scaled as yours are under a GradScaler; of several
-        processes, every one gets their mean.
+        processes, every one gets their mean. `loss_scale` is for gradients that are not scaled any more, of a model
+        that computes in half precision: with it small ones do not vanish on the way, and what is not finite is left
+        out.
         """
         if not len(self.memory):
             return torch.zeros((), device=device_of(model))
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if not parameters:  # all of this optimiser's are frozen for now
+            with torch.no_grad():
+                return self.penalty(model)
         with torch.enable_grad():
             penalty = self.penalty(model)
             if not penalty.requires_grad:  # nothing that it depends on is being trained
                 return penalty
             # With a fused optimiser the GradScaler leaves the gradients scaled until the step itself.
             scale = getattr(optimizer, "grad_scale", None)
-            scaled = penalty if scale is None else penalty * scale
-            if any(hasattr(p, "full_tensor") for p in parameters):  # in shards: they are put together in a backward
+            whole = not any(hasattr(p, "full_tensor") for p in parameters)
+            by = loss_scale if scale is None and whole else scale
+            scaled = penalty if by is None else penalty * by
+            if not whole:  # in shards: they are put together in a backward
                 scaled.backward()
                 return penalty.detach()
             found = torch.autograd.grad(scaled, parameters, allow_unused=True)
         reached = [(p, gradient) for p, gradient in zip(parameters, found) if gradient is not None]
+        if scale is None and loss_scale is not None and reached:
+            finite = torch.stack([gradient.isfinite().all() for _, gradient in reached]).all()
+            reached = [(p, torch.where(finite, gradient / loss_scale, 0.0)) for p, gradient in reached]
         means = distributed.average([gradient for _, gradient in reached])
         for (parameter, _), gradient in zip(reached, means):
             parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
@@ -208,6 +221,8 @@ class Reminder(Feeding):
         Once per step, whatever gradients were accumulated, after your own clipping. `remove()` of the handle ends
         it. A closure is refused: it would overwrite the gradient.
         """
+        inside = getattr(optimizer, "optimizer", None)  # of Accelerate's, which has no hooks of its own
+        optimizer = inside if isinstance(inside, torch.optim.Optimizer) else optimizer
 
         def before_step(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]) -> None:
             if kwargs.get("closure") is not None or any(callable(argument) for argument in args[1:]):
@@ -236,8 +251,8 @@ class Reminder(Feeding):
         select: str | Selection = "random",
         validation: tuple[Any, Tensor] | None = None,
         gradients: Tensor | None = None,
-        sources: Tensor | None = None,
-        time: int | None = None,
+        sources: Tensor | Sequence[int] | None = None,
+        time: float | None = None,
     ) -> None:
         """Choose a few of these samples, record the model's logits on them, and keep both.
 
@@ -255,12 +270,14 @@ class Reminder(Feeding):
             validation: inputs and labels that the model was not trained on; "influence" looks at them.
             gradients: (n,) mean gradient norms early in training, for "gradient": see
                 `selfreminder.per_sample.gradient_norms`; without them it takes the norms now.
-            sources: (n,) where each sample came from, if its index in `data` does not say.
+            sources: (n,) where each sample came from, if its index in `data` does not say. Of a DataLoader that
+                changes the order that is not known, unless it is given here, in the loader's order.
             time: when, in seconds since 1970.
         """
         model, size = unwrapped(model), Size(per_class, per_task, budget)
         self._check(model)
-        recording = self._recording(model, self._next_task if task is None else task, time)
+        number = self._next_task if task is None else as_index("task", task)
+        recording = self._recording(model, number, None if time is None else int(time))
         choice = Choice(
             size=size,
             select=select,
@@ -271,8 +288,10 @@ class Reminder(Feeding):
         )
         samples = read(data, labels, keep=choice.enough(recording, self.memory), predict=recording.classes)
         if sources is not None:
-            samples = replace(samples, sources=sources.cpu()[samples.sources])
+            samples = replace(samples, sources=given_sources(sources, samples.sources))
         samples = joined(gathered(samples, dealt=sources is None))
+        if sources is None and not knows_positions(data):
+            samples = replace(samples, sources=torch.full_like(samples.sources, UNKNOWN))
         self.memory = agreed(remembered(self.memory, samples, recording, choice))
 
     @torch.inference_mode(False)
@@ -301,25 +320,28 @@ class Reminder(Feeding):
     # What is remembered -------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def report(self, model: nn.Module, new: Any = None) -> Report:
+    def report(self, model: nn.Module, new: Any = None, *, task: int | None = None) -> Report:
         """How well the model still does what it did, task by task, and whether λ is too weak or too strong.
 
-        With `new`, (inputs, labels) or a data set of what it learns now, it can see that λ is too strong. Print it. It
-        looks at remembered items, which the penalty holds: other old data will have changed somewhat more.
+        With `new`, (inputs, labels) or a data set of what it learns now, it can see that λ is too strong; `task` is the
+        number of that, where it is not one after those remembered. Print it. It looks at remembered items, which the
+        penalty holds: other old data will have changed somewhat more.
         """
         rows = []
-        for task in self.memory.counts:
-            memory = self.memory.take(self.memory.tasks == task).to(device_of(model))
+        for number in self.memory.counts:
+            memory = self.memory.take(self.memory.tasks == number).to(device_of(model))
             kept, width = memory.draw(len(memory)), int(memory.widths.max())
-            outputs = self.record(unwrapped(model), kept.inputs, task)
+            outputs = self.record(unwrapped(model), kept.inputs, number)
             now = F.pad(self._fit(outputs, width), (0, kept.logits.shape[1] - width))  # other tasks' may be wider
-            rows.append(compare(task, kept, now, self.loss(now, kept), outputs.argmax(1)))
+            rows.append(compare(number, kept, now, self.loss(now, kept), outputs.argmax(1)))
         right = None
         if new is not None:
             samples = read(*new) if isinstance(new, tuple) and len(new) == 2 else read(new)
             if samples.labels is None:
                 raise SelfReminderError("new has no labels: pass new=(inputs, labels)")
-            predicted = self.record(unwrapped(model), samples.inputs, self._next_task).argmax(1).cpu()
+            predicted = (
+                self.record(unwrapped(model), samples.inputs, self._next_task if task is None else task).argmax(1).cpu()
+            )
             right = (predicted == samples.labels.cpu()).float().mean().item()
         return Report(tuple(rows), self.current_strength, self.over_tasks, right)
 
@@ -356,6 +378,13 @@ class Reminder(Feeding):
             labels_count=self.loss is logit_and_label,
             time=time,
         )
+
+    def _check_labels(self) -> None:
+        if self.loss is logit_and_label and len(self.memory):
+            beyond = self.memory.labels >= self.memory.widths
+            if bool(beyond.any()):
+                columns = self.memory.labels, self.memory.tasks, self.memory.widths
+                raise without_logit(*(int(column[beyond][0]) for column in columns))
 
     def _weigh(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
         check_logits(logits)

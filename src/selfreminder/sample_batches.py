@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.sample_columns import (
@@ -139,6 +140,14 @@ def _data_set(data: Any) -> Any:
         "the data is a tensor, a tuple or dict of tensors, a Dataset with a length, an IterableDataset, a DataLoader "
         f"or a Hugging Face dataset, not a {what}"
     )
+
+
+def knows_positions(data: Any) -> bool:
+    """Whether the place of an item in one pass says which item of the data it is, in each process's part of it."""
+    if not isinstance(data, DataLoader):
+        return True
+    sampler = getattr(data, "sampler", None)
+    return _in_order(data) or (isinstance(sampler, DistributedSampler) and not sampler.shuffle)
 
 
 def _in_order(loader: DataLoader[Any]) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from selfreminder.errors import SelfReminderError
 from selfreminder.sample_batches import Places, at_once, one_pass
 from selfreminder.sample_columns import Samples, as_classes
 from selfreminder.sizes import share_evenly
@@ -35,6 +36,14 @@ class Keep:
     per_class: int | None = None
     total: int | Callable[[dict[str, Tensor]], int] | None = None
     """of all classes, in even shares; or a function of the first batch of inputs, where an item's size decides"""
+
+
+def given_sources(sources: Tensor | Sequence[int], positions: Tensor) -> Tensor:
+    """(m,) the sources of the samples at these positions in the data."""
+    found = torch.as_tensor(sources).cpu()
+    if len(positions) and len(found) <= int(positions.max()):
+        raise SelfReminderError(f"there are {len(found)} sources, fewer than samples")
+    return found[positions]
 
 
 def read(

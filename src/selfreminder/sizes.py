@@ -1,5 +1,6 @@
 """How much to keep: per class, per task, or in bytes over all."""
 
+import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,9 +56,11 @@ class Size:
                 "say, per_class=10"
             )
         (name, value), *_ = given.items()
-        number = parse_bytes(value) if name == "budget" else value
-        if not isinstance(number, int) or number < 1:
+        number = parse_bytes(value) if name == "budget" else as_index(name, value)
+        if number < 1:
             raise SelfReminderError(f"{name} is {value}: a memory keeps at least one item")
+        if name != "budget":
+            object.__setattr__(self, name, number)
 
     @property
     def budget_bytes(self) -> int | None:
@@ -67,6 +70,14 @@ class Size:
         if self.budget is not None:
             return f"{self.budget} in all"
         return f"{self.per_class} per class" if self.per_class is not None else f"{self.per_task} per task"
+
+
+def as_index(name: str, value: object) -> int:
+    """A whole number of whatever library."""
+    try:
+        return operator.index(value)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise SelfReminderError(f"{name} is {value!r}: it is a whole number") from None
 
 
 def share_evenly(total: int, capacities: Sequence[int]) -> list[int]:

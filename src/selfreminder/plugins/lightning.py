@@ -12,6 +12,7 @@ import torch
 from torch.optim import LBFGS
 
 from selfreminder.errors import MissingExtraError, SelfReminderError
+from selfreminder.plugins.checkpoints import load_unless_empty
 from selfreminder.reminder import Reminder
 from selfreminder.sizes import Size
 
@@ -57,6 +58,13 @@ class ReminderCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         self.data = data
         self.size = None if data is None else Size(per_class, per_task, budget)
         self.select = select
+        self._stage: str | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._stage = stage
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._stage = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if any(kind.__name__ in _SHARDED for kind in type(trainer.strategy).__mro__):
@@ -72,11 +80,12 @@ class ReminderCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
         scaler = getattr(trainer.precision_plugin, "scaler", None)
-        if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
+        scale = None if scaler is None else scaler.scale(torch.ones((), device=pl_module.device))
+        if scale is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
             # A fused optimiser unscales in its step. Until then torch, too, says here by how much.
-            optimizer.grad_scale = scaler.scale(torch.ones((), device=pl_module.device))
+            optimizer.grad_scale = scale
         with _autocast(trainer):
-            penalty = self.reminder.add_gradient(pl_module, optimizer)
+            penalty = self.reminder.add_gradient(pl_module, optimizer, loss_scale=scale)
         vars(optimizer).pop("grad_scale", None)
         if len(self.reminder.memory):
             pl_module.log("reminder_penalty", penalty)
@@ -90,7 +99,9 @@ class ReminderCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         return self.reminder.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.reminder.load_state_dict(state_dict)
+        # Testing with a checkpoint loads its callbacks too; it was saved before `fit` remembered at its end.
+        if self._stage in (None, "fit"):
+            load_unless_empty(self.reminder, state_dict)
 
 
 def _autocast(trainer: Trainer) -> AbstractContextManager[Any]:

@@ -9,9 +9,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 
+from selfreminder.calling import device_of
 from selfreminder.errors import MissingExtraError, SelfReminderError
+from selfreminder.plugins.checkpoints import load_unless_empty
 from selfreminder.reminder import Reminder
 from selfreminder.sizes import Size
 
@@ -72,10 +75,12 @@ class ReminderCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         optimizer = kwargs["optimizer"]  # Accelerate's, around yours
+        scale = None
         if optimizer.scaler is not None:
             with suppress(RuntimeError):  # it has been done, for clipping
                 optimizer.scaler.unscale_(optimizer.optimizer)
-        self.reminder.add_gradient(kwargs["model"], optimizer)
+            scale = optimizer.scaler.scale(torch.ones((), device=device_of(kwargs["model"])))
+        self.reminder.add_gradient(kwargs["model"], optimizer, loss_scale=scale)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if args.should_save and not state.is_hyper_param_search:
@@ -101,7 +106,7 @@ class ReminderCallback(TrainerCallback):
         # Cloned, because the file is mapped, and the Trainer deletes old checkpoints.
         state["columns"] = {name: column.clone() for name, column in state["columns"].items()}
         state["draws"] = load_file(folder / DRAWS) if (folder / DRAWS).is_file() else {}
-        self.reminder.load_state_dict(state)
+        load_unless_empty(self.reminder, state)
 
 
 def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
