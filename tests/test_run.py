@@ -80,7 +80,6 @@ def stop_again_and_again(experiment: Experiment, folder: Path) -> None:
         try:
             run(experiment, folder, stop=lambda count=count, last=1 + attempt % 8: next(count) == last)
         except StoppedError as error:
-            assert (folder / STATE).exists()
             places.add(traceback.extract_tb(error.__traceback__)[-1].name)
             continue
         break
@@ -88,8 +87,12 @@ def stop_again_and_again(experiment: Experiment, folder: Path) -> None:
     assert not (folder / STATE).exists()
 
 
-def test_stopped_at_any_place(tmp_path: Path, whole: bytes) -> None:
-    """The records are those of a run in one go."""
+@pytest.mark.parametrize("worth_saving", [0.0, 1000.0])
+def test_stopped_at_any_place(
+    tmp_path: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch, worth_saving: float
+) -> None:
+    """The records are those of a run in one go, whether the end of a task's training was saved or is done again."""
+    monkeypatch.setattr("selfreminder.experiment.run._WORTH_SAVING", worth_saving)
     stop_again_and_again(SMALL, tmp_path)
     assert (tmp_path / RECORDS).read_bytes() == whole
 
@@ -99,6 +102,7 @@ def test_hats_protocol_goes_through_the_state_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool
 ) -> None:
     """Best weights, a lowered step size, and an end before the last epoch."""
+    monkeypatch.setattr("selfreminder.experiment.run._WORTH_SAVING", 0.0)
     if early:
         monkeypatch.setattr("selfreminder.train._PATIENCE", 1)
         monkeypatch.setattr("selfreminder.train._LEAST_LR", 0.02)

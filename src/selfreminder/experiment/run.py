@@ -30,6 +30,8 @@ from selfreminder.train import StoppedError, Training, TrainState, Watcher, accu
 
 _PATIENCE = 5.0
 """seconds to wait for a process that is on its way out of a run's folder"""
+_WORTH_SAVING = 3.0
+"""seconds of training after which its end is saved before the task's end begins"""
 
 
 def run(
@@ -44,8 +46,8 @@ def run(
     """Run an experiment, or go on with it, and give its records.
 
     `stop` is asked after every step; when it says so, the state is saved and `train.StoppedError` raised. The
-    state is saved every `save_every` seconds of training too, and when a task has been trained: what comes after that,
-    a method's end of the task and the evaluation, is done again after an interruption.
+    state is saved every `save_every` seconds of training too, and when a task has been trained for seconds: what comes
+    after that, a method's end of the task and the evaluation, is done again after an interruption.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,9 +137,11 @@ class _Run:
         with (self.folder / TIMINGS).open("a", encoding="utf-8") as self.timings:
             for index in range(first, len(self.stream)):
                 task = self.stream[index]
+                started = time.monotonic()
                 train_state = train(self.model, task, self.method, self.how, train_state, self._watcher(index))
-                # Training may have ended before its last epoch: it is not to be taken up again.
-                self._save(index, replace(train_state, epoch=self.how.epochs))
+                if time.monotonic() - started >= _WORTH_SAVING:
+                    # Training may have ended before its last epoch: it is not to be taken up again.
+                    self._save(index, replace(train_state, epoch=self.how.epochs))
                 started = time.monotonic()
                 self.method.after_task(self.model, task)
                 self._time({"task": index, "after_task_seconds": time.monotonic() - started})

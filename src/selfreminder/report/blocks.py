@@ -92,7 +92,8 @@ def facts(pairs: Sequence[tuple[str, str, str]]) -> Element:
 
 def panel(heading: Child, chart: Element) -> Element:
     """A chart under its name."""
-    return element("div", element("h3", *_children(heading)), chart, class_="panel")
+    of = heading if isinstance(heading, str) else None
+    return element("div", element("h3", *_children(heading)), chart, class_="panel", data_of=of)
 
 
 def plot(panels: Sequence[Element], *below: Child, kind: str = "panels") -> Element:

@@ -117,7 +117,8 @@
     const marks = () =>
       [...button.closest("figure").querySelectorAll("[data-series]")].map((mark) => [
         mark,
-        mark.dataset.series === button.dataset.toggle,
+        // All of a panel that is a method's own is the method's.
+        [mark.dataset.series, mark.closest(".panel")?.dataset.of].includes(button.dataset.toggle),
       ]);
     const faint = (on) => {
       for (const [mark, own] of marks()) mark.classList.toggle("faint", on && !own);
