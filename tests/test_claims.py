@@ -298,6 +298,24 @@ def test_a_likely_reason_is_tested_where_a_claim_is_not_held() -> None:
     assert f"A likely reason tested, with {reason.text}: held." in said_on_page.replace("\N{NO-BREAK SPACE}", " ")
 
 
+def test_a_likely_reason_is_tested_where_a_method_has_not_learned() -> None:
+    """And where runs are missing nothing is explained."""
+    (reason,) = reasons(SCALE, claim="C13a")
+    unlearned = shown("C13a", where((0.3, 0.4), "hat"))
+    found = {v.id: v for v in judge(unlearned, SCALE)}["C13a"]
+    assert found.verdict == "not enough data" and not found.lacks_runs
+    assert "A likely reason to be tested" in "".join(claim_block(found).itertext())
+    of_the_reason = [made_up(e, {}) for e in reason.experiments() if e.method in ("hat", "ewc")]
+    found = {v.id: v for v in judge([*unlearned, *of_the_reason], SCALE)}["C13a"]
+    assert (found.verdict, found.tested[0].verdict.verdict) == ("not enough data", "held")
+    still = [made_up(e, where((0.3, 0.4), "hat")) for e in reason.experiments() if e.method in ("hat", "ewc")]
+    found = {v.id: v for v in judge([*unlearned, *still], SCALE)}["C13a"]
+    assert "instead of 300 for EWC, so that they learn their newest tasks: no verdict." in "".join(
+        claim_block(found).itertext()
+    )
+    assert {v.id: v for v in judge(unlearned[1:], SCALE)}["C13a"].tested == ()
+
+
 def test_half_a_world_is_not_enough() -> None:
     assert {v.verdict for v in judge([], SCALE)} == {"not enough data"}
     for v in judge([], SCALE):

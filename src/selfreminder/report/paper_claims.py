@@ -42,7 +42,7 @@ def claim_block(verdict: Verdict) -> Element:
     rule = next(claim.rule for claim in claims() if claim.id == verdict.id)
     tested: list[Element] = []
     for each in verdict.tested:
-        tested.append(element("p", _whole(_tested(each)), class_="note"))
+        tested.append(element("p", _whole(_tested(each, verdict)), class_="note"))
         if each.verdict.checks:
             tested.append(element("details", element("summary", "Its numbers"), *_numbers(each.verdict)))
     return element(
@@ -67,19 +67,19 @@ def _numbers(verdict: Verdict) -> list[Element]:
 
 def _item(verdict: Verdict) -> Element:
     link = element("a", verdict.id, href=f"#figure-{verdict.figure}")
-    said = (verdict.sentence, *map(_tested, verdict.tested))
+    said = (verdict.sentence, *(_tested(each, verdict) for each in verdict.tested))
     text = element("span", _capital(verdict.claim), *(element("small", _whole(each)) for each in said))
     return element("li", _sign(verdict), link, text, class_=_kind(verdict))
 
 
-def _tested(reason: Tested) -> str:
+def _tested(reason: Tested, of: Verdict) -> str:
     found = reason.verdict
     if found.lacks_runs:
         return f"A likely reason to be tested, with {reason.text}. {found.sentence}"
     if found.verdict == "not enough data":
         return f"A likely reason tested, with {reason.text}: no verdict. {found.sentence}"
-    said = "held" if found.verdict == "held" else "not held either"
-    return f"A likely reason tested, with {reason.text}: {said}. {found.sentence}"
+    either = " either" if found.verdict == of.verdict else ""
+    return f"A likely reason tested, with {reason.text}: {found.verdict}{either}. {found.sentence}"
 
 
 def _sign(verdict: Verdict) -> Element:

@@ -41,7 +41,7 @@ class Verdict:
     lacks_runs: bool = False
     """there is not enough data because runs are missing"""
     tested: tuple["Tested", ...] = ()
-    """where it is not held: likely reasons, and what the rule says without them"""
+    """where it is not held, or its runs cannot be judged: likely reasons, and what the rule says without them"""
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can say it."""
@@ -78,7 +78,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Tested:
-    """A claim that is not held, judged again with something changed that may be the reason."""
+    """A claim that is not held, or not judged, judged again with something changed that may be the reason."""
 
     text: str
     """what is changed, see `experiment.reasons`"""
@@ -161,7 +161,7 @@ def judge(records: Iterable[Records], scale: str) -> list[Verdict]:
 
 
 def _with_reasons(judged: Claim, verdict: Verdict, runs: Runs) -> Verdict:
-    if verdict.verdict != "not held":
+    if verdict.verdict == "held" or verdict.lacks_runs:
         return verdict
     found = reasons(runs.scale, claim=judged.id)
     return replace(verdict, tested=tuple(Tested(each.text, judged(runs.changed(each.change))) for each in found))
