@@ -69,10 +69,13 @@ def _stronger_ewc(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(experiment, strength=100.0) if experiment.method == "ewc" else experiment]
 
 
-def _six_seeds(experiment: Experiment) -> Sequence[Experiment]:
-    if experiment.method not in ("sgd", "adam", "ewc", "fsr-logit"):
-        return []
-    return [replace(experiment, seed=experiment.seed + more) for more in (0, 3)]
+def _six_seeds(*methods: str, width: float) -> Change:
+    def change(experiment: Experiment) -> Sequence[Experiment]:
+        if experiment.method not in methods or experiment.width != width:
+            return []
+        return [replace(experiment, seed=experiment.seed + more) for more in (0, 3)]
+
+    return change
 
 
 def _one_strength(experiment: Experiment) -> Sequence[Experiment]:
@@ -140,7 +143,7 @@ _REASONS = (
         "C6",
         "color",
         "6 seeds instead of 3",
-        _six_seeds,
+        _six_seeds("sgd", "adam", "ewc", "fsr-logit", width=1 / 8),
     ),
     Reason(
         "C10",
@@ -180,5 +183,11 @@ _REASONS = (
         "selection",
         "50 images per class instead of 3 and 5: more points",
         _many_points,
+    ),
+    Reason(
+        "C15",
+        "rho",
+        "6 seeds instead of 3",
+        _six_seeds("hat", "joint", width=1 / 2),
     ),
 )
