@@ -17,7 +17,7 @@ from selfreminder.experiment.uses import uses
 GRID = "grid.json"
 COMPARISON = "comparison.json"
 """what a comparison's folder has beside that"""
-_OTHERS = {"spec": "a grid of another command", "figure": "the paper's figures", "tuning": "a tuning"}
+_OTHERS = {"spec": "a grid of selfreminder run", "figure": "the paper's figures", "tuning": "a tuning"}
 """by what `grid.json` says of it"""
 TABLE = "tuned.toml"
 """a copy of the table that the runs were given by --tuned"""
