@@ -13,11 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from selfreminder.errors import SelfReminderError
 from selfreminder.losses import logit_match
 from selfreminder.models import build_model
 from selfreminder.reminder import Reminder
+from selfreminder.sample_batches import knows_positions
 from selfreminder.stream import Stream
 
 
@@ -464,6 +466,13 @@ def test_where_items_of_a_shuffled_loader_came_from_is_not_known() -> None:
         assert bool((reminder.memory.sources >= 0).all()) == known == bool((reminder.memory.sources != -1).any())
         if known:
             assert torch.equal(reminder.memory.draw(99).inputs["x"], x[reminder.memory.sources.long()])
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_dealt_out_in_order_positions_are_known(shuffle: bool) -> None:
+    data = TensorDataset(torch.randn(30, 4))
+    sampler = DistributedSampler(data, num_replicas=2, rank=1, shuffle=shuffle)
+    assert knows_positions(DataLoader(data, 4, sampler=sampler)) != shuffle
 
 
 def test_a_head_stays_when_a_wider_one_is_deleted() -> None:

@@ -349,6 +349,21 @@ def test_a_grid_from_a_file(tmp_path: Path) -> None:
     assert [row[0] for row in page.tables[0][1:]] == ["adam (weight decay 0.0001)", "adam (weight decay 0.5)"]
 
 
+def test_a_page_takes_no_file_from_outside_its_folder(tmp_path: Path) -> None:
+    """A folder of somebody else's may name any; what it says may be damaged, too."""
+    one, *_ = Comparison(benchmark="permuted-mnist", methods=("adam",), seeds=1, tasks=2).experiments
+    (tmp_path / "secret").write_text("a private key")
+    run = replace(one, seed=7, weight_decay=0.5)
+    write_run(tmp_path / "theirs", run)
+    for spec in ("../secret", str(tmp_path / "secret"), 7, ["spec.toml"]):
+        write_grid(tmp_path / "theirs", [run], {"spec": spec, "set": [], "sweep": []})
+        assert "a private key" not in page_of(tmp_path / "theirs").text
+    (tmp_path / "theirs" / "spec.toml").write_bytes(b"\xff")
+    for about in ({"spec": "spec.toml", "set": [], "sweep": []}, {"spec": "spec.toml"}):
+        write_grid(tmp_path / "theirs", [run], about)
+        assert "No single command gives just these runs" in page_of(tmp_path / "theirs").text
+
+
 def test_streams_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
     """Each has its own order, table and charts, and settings: nothing says that one task's 90% beats another's 80%."""
     long = made_up(tmp_path, methods=("adam", "ewc", "joint"), seeds=1, tasks=4)

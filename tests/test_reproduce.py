@@ -35,7 +35,7 @@ from selfreminder.report.markup import in_words
 from selfreminder.report.paper_claims import answer
 from selfreminder.report.paper_figures import BarPanel, HeatPanel, LinePanel, Shown, gather, limits
 from selfreminder.report.paper_figures_files import draw, title
-from selfreminder.report.paper_figures_memory import where_equal
+from selfreminder.report.paper_figures_memory import bytes_kept, where_equal
 from selfreminder.report.paper_figures_plates import plate
 from selfreminder.report.paper_page import paper_page
 
@@ -255,6 +255,18 @@ def test_where_fsr_equals_ewc_lies_between_two_sizes(level: float) -> None:
     share = re.fullmatch(r"([\d.]+) % of EWC's bytes", word)
     assert share and word in note
     assert float(share[1]) == pytest.approx(100 * where / 3_200_000, rel=0.06)
+
+
+def test_codecs_that_lose_nothing_are_level() -> None:
+    """Of codecs there are fewer seeds: where accuracy depends on the seed alone, all lines have one height."""
+    runs = []
+    for e in figure("bytes").experiments(SCALE):
+        run, level = as_records(e), 0.5 + 0.1 * e.seed
+        runs.append(replace(run, tasks=tuple({**t, "test": [level] * len(t["test"])} for t in run.tasks)))
+    assert len({run.experiment.seed for run in runs if run.experiment.codec == "auto"}) == 5
+    (panel,) = bytes_kept(shown_of("bytes", runs)).panels
+    assert isinstance(panel, LinePanel)
+    assert {round(point.mean, 9) for series in panel.series for _, point in series.points} == {0.6}
 
 
 def test_where_fsr_equals_ewc_at_the_ends() -> None:

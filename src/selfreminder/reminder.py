@@ -339,9 +339,8 @@ class Reminder(Feeding):
             samples = read(*new) if isinstance(new, tuple) and len(new) == 2 else read(new)
             if samples.labels is None:
                 raise SelfReminderError("new has no labels: pass new=(inputs, labels)")
-            predicted = (
-                self.record(unwrapped(model), samples.inputs, self._next_task if task is None else task).argmax(1).cpu()
-            )
+            number = self._next_task if task is None else task
+            predicted = self.record(unwrapped(model), samples.inputs, number).argmax(1).cpu()
             right = (predicted == samples.labels.cpu()).float().mean().item()
         return Report(tuple(rows), self.current_strength, self.over_tasks, right)
 
