@@ -31,8 +31,9 @@ def contents(found: dict[str, Path], of: DataSet) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def mirror(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
     """A folder and the loopback address that serves it."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:

@@ -111,7 +111,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], list[Any]]
 def test_weights_of_one_process(both: Callable[[Any], list[Any]], attach: bool, per_task: int) -> None:
     (memory_0, ours, penalty), (memory_1, also_ours, _) = both((attach, per_task))
     assert memory_0 == memory_1
-    assert penalty == 0.0
+    assert penalty == pytest.approx(0.0, abs=1e-12)
     model, reminder = network(False), new_reminder(WORLD * OLD)
     reminder.remember(model, *data(0), per_task=per_task)
     assert digest(reminder.memory) == memory_0
@@ -127,7 +127,7 @@ def test_parameters_in_shards(both: Callable[[Any], list[Any]], attach: bool) ->
     (memory, ours, penalty), (other_memory, *_) = both(("sharded", attach))
     (whole_memory, theirs, _), _ = both((attach, 120))
     assert memory == other_memory == whole_memory
-    assert penalty == 0.0
+    assert penalty == pytest.approx(0.0, abs=1e-12)
     for name, expected in theirs.items():
         torch.testing.assert_close(ours[name], expected, rtol=0.0, atol=TOLERANCE)
 

@@ -210,7 +210,7 @@ def test_two_commands_share_a_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "selfreminder", "run", "g.toml", "--jobs", "1", "--json"]
     both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     for process in both:
-        out, errors = process.communicate(timeout=120)
+        out, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
         assert json.loads(out)["done"] == 6
     assert [epochs_timed(path.parent) for path in tmp_path.glob(f"runs/g/*/{RECORDS}")] == [4] * 6
@@ -279,8 +279,7 @@ def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(earlier, tmp_path / earlier.key)
     # Without a list of runs, what has begun is known.
     assert [run.state for run in status(tmp_path).runs] == ["done", "left", "done"]
-    grid = Grid([done, partial, failed, left, running], tmp_path)
-    next(grid.run())  # its list is written; it is closed before it trains
+    write_grid(tmp_path, [done, partial, failed, left, running], {})
     (tmp_path / running.key).mkdir(exist_ok=True)
     with locked(tmp_path / running.key):
         before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
@@ -382,8 +381,9 @@ def test_interrupted(tmp_path: Path) -> None:
     (tmp_path / "g.toml").write_text(SPEC.replace("epochs = 2", "epochs = 2000") + 'method = "adam"\n')
     command = [sys.executable, "-m", "selfreminder", "run", "g.toml"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    folder, deadline = tmp_path / "runs" / "g", time.monotonic() + 60
-    while not written(folder) and time.monotonic() < deadline:
+    folder = tmp_path / "runs" / "g"
+    while not written(folder):
+        assert process.poll() is None
         time.sleep(0.02)
     assert status(folder).count("running") == 1
     process.send_signal(signal.SIGINT)
@@ -480,7 +480,7 @@ def test_a_grid_that_is_killed_again_and_again(tmp_path: Path) -> None:
     """kill -9 of all its processes, ten times: the records are those of a grid never killed, nothing is done twice."""
     spec = tmp_path / "g.toml"
     of_method = '\nseeds = 6\n[grid]\nmethod = ["adam", "ewc", "lwf", "fsr-logit"]\n'
-    spec.write_text(SPEC.replace("images = 300", "images = 1000") + of_method)
+    spec.write_text(SPEC.replace("images = 300", "images = 1000").replace("epochs = 2", "epochs = 4") + of_method)
     command = [sys.executable, "-m", "selfreminder", "run", str(spec), "--jobs", "2", "--out"]
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
     folder, chance = tmp_path / "killed", random.Random(0)
@@ -518,8 +518,8 @@ def test_a_run_that_takes_its_worker_down_three_times_is_given_up(tmp_path: Path
     job, waiting = Job(TINY, tmp_path / TINY.key), deque[Job]()
     for death in (1, 2, 3):
         taken = Worker(None)
-        taken.take(waiting.popleft() if waiting else job)
         taken.kill()
+        taken.take(waiting.popleft() if waiting else job)
         assert list(taken.news(waiting, stopping=False)) == [job]
         assert (job.deaths, taken.alive, taken.crashed) == (death, False, True)
         assert list(waiting) == ([job] if death < 3 else [])

@@ -42,12 +42,15 @@ def trained(model: nn.Module, stream: Stream, task: int = 0, steps: int = 20) ->
 def test_right_after_remembering_nothing_has_changed(
     digits: Stream, make: Callable[[], nn.Module], per_class: int
 ) -> None:
-    """The penalty is exactly 0, whichever items are drawn: what is fed is what was recorded."""
+    """The penalty is 0, whichever items are drawn: what is fed is what was recorded.
+
+    But for rounding: that of a product may depend on how many rows it has.
+    """
     model, reminder = trained(make(), digits), Reminder(batch_size=64)
     for task in range(3):
         reminder.remember(model, digits[task].train.x, digits[task].train.y, per_class=per_class)
-        assert reminder.penalty(model).item() == 0.0
-    assert all(row.agreement == 1.0 and row.drift == 0.0 for row in reminder.report(model).tasks)
+        assert reminder.penalty(model).item() == pytest.approx(0.0, abs=1e-12)
+    assert all(row.agreement == 1.0 and row.drift < 1e-6 for row in reminder.report(model).tasks)
 
 
 def test_penalty_is_equation_1(digits: Stream) -> None:
@@ -368,7 +371,7 @@ def test_budget_is_a_total(digits: Stream) -> None:
         assert 99_000 < reminder.memory.nbytes <= 100_000
     counts = list(reminder.memory.counts.values())
     assert max(counts) - min(counts) <= 1
-    assert reminder.penalty(model).item() == 0.0
+    assert reminder.penalty(model).item() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_task_can_be_joined(digits: Stream) -> None:

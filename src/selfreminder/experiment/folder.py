@@ -75,10 +75,10 @@ def refuse_others(folder: Path, ours: str) -> None:
 @contextmanager
 def claimed(folder: Path, ours: str) -> Iterator[None]:
     """Make sure that a folder is such a grid's, or nobody's yet; nobody else writes its list of runs meanwhile."""
-    if folder.exists() and not (folder / GRID).is_file():
+    if folder.exists():
         # A kill may have left a lock, or a file that was being written.
-        others = [folder] if not folder.is_dir() else [p for p in folder.iterdir() if not p.name.startswith(".")]
-        if others:
+        others = not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir())
+        if others and not (folder / GRID).is_file():  # in this order: another may be writing it just now
             raise SelfReminderError(f"{folder} exists and holds no grid: choose another one with --out")
     refuse_others(folder, ours)
     folder.mkdir(parents=True, exist_ok=True)
