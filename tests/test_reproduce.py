@@ -35,7 +35,7 @@ from selfreminder.report.markup import in_words
 from selfreminder.report.paper_claims import answer
 from selfreminder.report.paper_figures import BarPanel, HeatPanel, LinePanel, Shown, gather, limits
 from selfreminder.report.paper_figures_files import draw, title
-from selfreminder.report.paper_figures_memory import bytes_kept, where_equal
+from selfreminder.report.paper_figures_memory import bytes_kept, bytes_kept_with_heads, where_equal
 from selfreminder.report.paper_figures_plates import plate
 from selfreminder.report.paper_page import paper_page
 
@@ -269,6 +269,18 @@ def test_codecs_that_lose_nothing_are_level() -> None:
     assert {round(point.mean, 9) for series in panel.series for _, point in series.points} == {0.6}
 
 
+def test_with_heads_every_method_stands_at_its_bytes() -> None:
+    shown = shown_of("bytes-split")
+    (panel,) = bytes_kept_with_heads(shown).panels
+    assert isinstance(panel, LinePanel)
+    *points, level = panel.series
+    assert {series.name for series in points} == {"fsr-logit", "fsr-logitlab", "hat", "ewc", "joint"}
+    for series in points:
+        (line,) = shown.of(series.name)
+        assert series.points == [(line.result.bytes, line.result.task_average)]
+    assert level.name == "ewc" and {y.mean for _, y in level.points} == {shown.of("ewc")[0].result.task_average.mean}
+
+
 def test_where_fsr_equals_ewc_at_the_ends() -> None:
     sizes = {1: 0.5, 3: 0.6, 5: 0.7, 10: 0.8, 50: 0.9}
     better = bytes_world(0.4, sizes)
@@ -456,7 +468,7 @@ def test_data_that_is_missing(
 def test_figures_on_mnist_come_first() -> None:
     names = [each.name for each in command._figures("all")]
     assert names[:3] == ["permuted", "nonlinear", "memory-sizes"]
-    assert names[-3:] == ["color", "rho", "mixture"]
+    assert names[-4:] == ["color", "rho", "bytes-split", "mixture"]
 
 
 def test_a_figure_is_run_and_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ def reproduce(
     ----------
     figure
         permuted, nonlinear, color, memory-sizes, logit-bars, heatmaps, rho, selection, generative-replay, bytes,
-        mixture, or all.
+        bytes-split, mixture, or all.
     scale
         How large: demo, small, medium or paper.
     out

@@ -178,6 +178,11 @@ def _bytes(scale: str) -> tuple[Comparison, ...]:
     )
 
 
+def _bytes_split(scale: str) -> tuple[Comparison, ...]:
+    # HAT knows a task by its head.
+    return (Comparison(benchmark="split-cifar100", scale=scale, methods=("ewc", "hat", "fsr-logit", "fsr-logitlab")),)
+
+
 def _mixture(scale: str) -> tuple[Comparison, ...]:
     return (Comparison(benchmark="mixture", scale=scale, methods=("sgd", "ewc", "hat", "fsr-logit")),)
 
@@ -193,6 +198,7 @@ _PLANS: dict[str, tuple[str, Callable[[str], tuple[Comparison, ...]]]] = {
     "selection": ("non-linear MNIST: which images to keep, of 1 to 5 per class", _selection),
     "generative-replay": ("permuted MNIST: generative replay after five tasks", _generative_replay),
     "bytes": ("permuted MNIST: accuracy against the bytes that a method keeps", _bytes),
+    "bytes-split": ("split CIFAR100: accuracy against the bytes that a method keeps, HAT among them", _bytes_split),
     "mixture": ("very unlike data sets: the forgetting ratio ρ of HAT and FSR", _mixture),
 }
 

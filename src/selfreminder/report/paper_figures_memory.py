@@ -1,7 +1,7 @@
 """The paper's figures of how much has to be kept."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from selfreminder.metrics import task_average
@@ -85,13 +85,30 @@ def bytes_kept(shown: Shown) -> Plate:
         kept = sorted(lines, key=lambda line: line.result.bytes)
         x, y = [line.result.bytes for line in kept], _averages(kept)
         series.append(Series(name, kept[0].colour, MARKERS[place], x, y, DASHES[place]))
-    others = [line for method, lines in lines_of.items() if method != "fsr-logit" for line in lines]
-    series += [Series(e.method, e.colour, e.marker, [e.result.bytes], [e.result.task_average]) for e in others]
-    across = sorted(x for each in series for x in each.x)
-    levels = [(e, Estimate(e.result.task_average.mean, None)) for e in lines_of["ewc"]]
-    level = [Series(e.method, e.colour, "", across, [mean] * len(across), _LEVEL) for e, mean in levels]
+    series += _kept_by(line for method, lines in lines_of.items() if method != "fsr-logit" for line in lines)
     marks, note = where_equal(ways, lines_of["ewc"])
-    panel = LinePanel(
+    return Plate((_against_bytes(series, lines_of["ewc"], marks),), tuple(series), note)
+
+
+def bytes_kept_with_heads(shown: Shown) -> Plate:
+    """Methods that know the task of what they predict, HAT among them."""
+    series = _kept_by(shown.of("fsr-logitlab", "fsr-logit", "hat", "ewc", "joint"))
+    return Plate((_against_bytes(series, shown.of("ewc")),), tuple(series), "joint keeps all data.")
+
+
+def _kept_by(lines: Iterable[Entry]) -> list[Series]:
+    """A point for each."""
+    return [Series(e.name, e.colour, e.marker, [e.result.bytes], [e.result.task_average]) for e in lines]
+
+
+def _against_bytes(
+    series: Sequence[Series], ewc: Sequence[Entry], marks: tuple[tuple[float, str], ...] = ()
+) -> LinePanel:
+    """Accuracy at the end against bytes, with a line across where EWC is."""
+    across = sorted(x for each in series for x in each.x)
+    levels = [(e, Estimate(e.result.task_average.mean, None)) for e in ewc]
+    level = [Series(e.name, e.colour, "", across, [mean] * len(across), _LEVEL) for e, mean in levels]
+    return LinePanel(
         "After the last task",
         (*series, *level),
         "Bytes kept",
@@ -101,7 +118,6 @@ def bytes_kept(shown: Shown) -> Plate:
         marks=marks,
         show_x=show_bytes,
     )
-    return Plate((panel,), tuple(series), note)
 
 
 def _of_the_same_seeds(shown: Shown, *methods: str) -> dict[str, list[Entry]]:

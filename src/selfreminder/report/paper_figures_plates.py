@@ -7,7 +7,7 @@ from selfreminder.report.charts import Series
 from selfreminder.report.findings import Entry
 from selfreminder.report.looks import look, selection_look
 from selfreminder.report.paper_figures import AVERAGE, DASHES, LinePanel, Plate, Shown, curve, limits
-from selfreminder.report.paper_figures_memory import bytes_kept, memory_sizes
+from selfreminder.report.paper_figures_memory import bytes_kept, bytes_kept_with_heads, memory_sizes
 from selfreminder.report.paper_figures_probes import heatmaps, logit_bars
 
 _RHO = "ρ (0: as joint training)"
@@ -98,5 +98,6 @@ _PLATES: dict[str, Callable[[Shown], Plate | None]] = {
     "selection": _selection,
     "generative-replay": _accuracy,
     "bytes": bytes_kept,
+    "bytes-split": bytes_kept_with_heads,
     "mixture": _mixture,
 }
