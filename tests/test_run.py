@@ -298,6 +298,24 @@ def test_experiments_have_names_of_their_own() -> None:
     assert len(keys) == 4
 
 
+def test_a_field_that_came_later_changes_no_file() -> None:
+    assert "split_into" not in SMALL.as_recorded()
+    split = replace(SMALL, benchmark="split-mnist", tasks=2)
+    assert replace(split, split_into=2) == split  # all that there are
+    part = replace(split, split_into=5)
+    assert part.as_recorded()["split_into"] == 5 and part.key != split.key
+
+
+@pytest.mark.parametrize("method", ["sgd", "hat", "ewc", "fsr-logit", "joint"])
+def test_the_first_tasks_of_a_split_stream_are_learned_as_in_the_whole(tmp_path: Path, method: str) -> None:
+    split = replace(SMALL, benchmark="split-mnist", method=method, images=400, tasks=5, epochs=1)
+    whole = run(split, tmp_path / "whole")
+    first = run(replace(split, tasks=2, split_into=5), tmp_path / "first")
+    assert first.test == whole.test[:2]
+    assert first.epochs == whole.epochs[:2]
+    assert "next" not in first.tasks[-1]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -305,6 +323,8 @@ def test_experiments_have_names_of_their_own() -> None:
         ({"method": "fsr"}, "unknown method 'fsr'"),
         ({"data": "mnis"}, "did you mean 'mnist'"),
         ({"tasks": 0}, "tasks is 0"),
+        ({"split_into": 5}, "permuted-mnist does not split classes"),
+        ({"benchmark": "split-mnist", "split_into": 2, "tasks": 5}, "tasks is 5: the stream is split into 2"),
         ({"width": -1.0}, "width is -1"),
         ({"strength": -1.0}, "strength is -1"),
         ({"weight_decay": -1.0}, "weight_decay is -1"),

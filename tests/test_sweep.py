@@ -98,6 +98,15 @@ def test_a_scale_is_that_of_a_comparison(sweep: Any, name: str, scale: str) -> N
     one = sweep(f'benchmark = "{name}"\nscale = "{scale}"\nmethod = "fsr-logit"\nper_class = 1\nseeds = 1\nepochs = 3')
     of_size = Comparison(benchmark=name, scale=scale, methods=("fsr-logit",), seeds=1, size=Size(1), epochs=3)
     assert one.experiments[0].key == of_size.experiments[0].key
+    fewer = sweep(f'benchmark = "{name}"\nscale = "{scale}"\nseeds = 1\ntasks = 2').experiments
+    assert [e.key for e in fewer] == [
+        e.key for e in Comparison(benchmark=name, scale=scale, seeds=1, tasks=2).experiments
+    ]
+
+
+def test_fewer_tasks_of_a_split_stream_are_its_first() -> None:
+    of_tasks = {tasks: Comparison(benchmark="split-cifar10", tasks=tasks).experiments[0] for tasks in (2, 5, 10)}
+    assert {tasks: e.split_into for tasks, e in of_tasks.items()} == {2: 5, 5: None, 10: None}
 
 
 def test_what_the_file_says_goes_before_the_scale(sweep: Any) -> None:

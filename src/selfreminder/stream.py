@@ -83,7 +83,7 @@ class Stream(Sequence[Task]):
         Args:
             heads: the number of classes of each output head that a model needs.
             make: the task of an index.
-            length: how many tasks; as many as heads, unless they share one.
+            length: how many tasks; as many as heads, unless they share one or the stream ends before.
         """
         self.heads, self._make = tuple(heads), make
         self._length = len(heads) if length is None else length
@@ -219,8 +219,11 @@ def recoloured(parts: Parts, *, tasks: int = len(SPACES), classes: int = 10) -> 
     return Stream((classes,), make, length=tasks)
 
 
-def split(parts: Parts, *, tasks: int, seed: int, classes: int) -> Stream:
-    """Each task has classes of its own, in a partition that the seed draws, and a head of its own."""
+def split(parts: Parts, *, tasks: int, seed: int, classes: int, learned: int | None = None) -> Stream:
+    """Each task has classes of its own, in a partition that the seed draws, and a head of its own.
+
+    With `learned` the stream ends after so many of them.
+    """
     if classes % tasks:
         raise SelfReminderError(f"{classes} classes do not divide into {tasks} tasks of the same size")
     order = torch.randperm(classes, generator=torch.Generator().manual_seed(seed_for(seed, "partition")))
@@ -236,7 +239,7 @@ def split(parts: Parts, *, tasks: int, seed: int, classes: int) -> Stream:
         name = "classes " + ", ".join(map(str, group.tolist()))
         return Task(index, name, len(group), parts.each(own), head=index)
 
-    return Stream((len(groups[0]),) * tasks, make)
+    return Stream((len(groups[0]),) * tasks, make, length=learned)
 
 
 def mixture(sets: Sequence[tuple[str, int, Parts]], *, seed: int) -> Stream:

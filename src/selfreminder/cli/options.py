@@ -43,7 +43,7 @@ class Extent:
     """How large a benchmark is run, where that is not as the scale says."""
 
     tasks: Whole | None = None
-    """Tasks in the stream; by default as the scale says. In a split-… stream fewer tasks have more classes each."""
+    """Tasks in the stream; by default as the scale says. Fewer are the first ones of it."""
     epochs: Whole | None = None
     """Epochs on each task; by default as the scale says."""
     width: float | None = None

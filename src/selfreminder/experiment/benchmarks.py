@@ -36,6 +36,8 @@ class Benchmark:
     scales: dict[str, Scale]
     upper_bound: bool = False
     """run `joint` too, for ρ"""
+    is_split: bool = False
+    """tasks are classes of one data set: fewer tasks are the first ones, not other ones"""
 
 
 SCALES = {
@@ -120,6 +122,7 @@ BENCHMARKS = {
         model="cifar100-alexnet",
         methods=("sgd", "ewc", "hat", "fsr-logit", "fsr-logitlab"),
         upper_bound=True,
+        is_split=True,
         scales={
             "demo": _hat(data="generated-100", images=None, tasks=10, epochs=2, width=1 / 16, seeds=1, per_class=2),
             # Batches of 64 are 35 steps an epoch, too few for HAT to learn a task.
@@ -135,6 +138,7 @@ BENCHMARKS = {
         model="cifar100-alexnet",
         methods=("sgd", "ewc", "hat", "fsr-logit", "fsr-logitlab"),
         upper_bound=True,
+        is_split=True,
         scales={
             "demo": _hat(data=_GENERATED, images=None, tasks=5, epochs=2, width=1 / 16, seeds=1, per_class=5),
             "small": _hat(
@@ -149,6 +153,7 @@ BENCHMARKS = {
         model="mnist-mlp",
         methods=("sgd", "adam", "ewc", "hat", "fsr-logit", "fsr-logitlab"),
         upper_bound=True,
+        is_split=True,
         scales={
             "demo": _binary(data="embedded-mnist", images=None, epochs=20, width=0.25, seeds=3, per_class=10),
             "small": _binary(data="mnist", images=10_000, epochs=20, width=0.25, seeds=3, per_class=50),

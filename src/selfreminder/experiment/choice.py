@@ -62,7 +62,7 @@ class Choice:
 
     def digest(self, *more: object) -> str:
         """A name for exactly this choice, so that trials of another one have no part in it."""
-        said = [self.base.as_dict(), {k: list(v) for k, v in self.candidates.items()}, self.seeds, more]
+        said = [self.base.as_recorded(), {k: list(v) for k, v in self.candidates.items()}, self.seeds, more]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:8]
 
     def grid(self) -> list[Settings]:

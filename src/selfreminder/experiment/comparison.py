@@ -84,6 +84,8 @@ class Comparison:
     def _experiment(self, method: str, seed: int) -> Experiment:
         scale = self.defaults
         size = self.size or Size(per_class=scale.per_class)
+        tasks = scale.tasks if self.tasks is None else self.tasks
+        part = benchmark(self.benchmark).is_split and tasks < scale.tasks
         own: dict[str, Any] = {"batch_size": scale.batch_size, "plateau": scale.plateau}
         if method != "adam":
             own |= {"optimizer": scale.optimizer, "lr": scale.lr}
@@ -94,7 +96,8 @@ class Comparison:
             seed=seed,
             data=scale.data,
             images=scale.images,
-            tasks=scale.tasks if self.tasks is None else self.tasks,
+            tasks=tasks,
+            split_into=scale.tasks if part else None,
             epochs=scale.epochs if self.epochs is None else self.epochs,
             width=scale.width if self.width is None else self.width,
             per_class=size.per_class,

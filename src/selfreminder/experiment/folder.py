@@ -26,7 +26,7 @@ _PATIENCE = 5.0
 
 def write_grid(folder: Path, experiments: Iterable[Experiment], about: Mapping[str, Any]) -> None:
     """Let a folder know its whole list of runs, and what else is to be known of them."""
-    runs = [{"key": experiment.key, "experiment": experiment.as_dict()} for experiment in experiments]
+    runs = [{"key": experiment.key, "experiment": experiment.as_recorded()} for experiment in experiments]
     text, path = json.dumps({**about, "runs": runs}, indent=1) + "\n", folder / GRID
     if not path.is_file() or path.read_bytes() != text.encode():
         write_text(path, text)

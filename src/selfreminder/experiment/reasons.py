@@ -69,13 +69,17 @@ def _stronger_ewc(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(experiment, strength=100.0) if experiment.method == "ewc" else experiment]
 
 
-def _six_seeds(*methods: str, width: float) -> Change:
-    def change(experiment: Experiment) -> Sequence[Experiment]:
-        if experiment.method not in methods or experiment.width != width:
-            return []
-        return [replace(experiment, seed=experiment.seed + more) for more in (0, 3)]
+def _six_seeds(experiment: Experiment) -> Sequence[Experiment]:
+    if experiment.method not in ("sgd", "adam", "ewc", "fsr-logit"):
+        return []
+    return [replace(experiment, seed=experiment.seed + more) for more in (0, 3)]
 
-    return change
+
+def _many_first_tasks(experiment: Experiment) -> Sequence[Experiment]:
+    if experiment.method not in ("hat", "joint") or experiment.width != 1 / 2:
+        return []
+    first = replace(experiment, tasks=1, split_into=experiment.tasks)
+    return [replace(first, seed=experiment.seed + more) for more in (0, 3, 6, 9)]
 
 
 def _one_strength(experiment: Experiment) -> Sequence[Experiment]:
@@ -143,7 +147,7 @@ _REASONS = (
         "C6",
         "color",
         "6 seeds instead of 3",
-        _six_seeds("sgd", "adam", "ewc", "fsr-logit", width=1 / 8),
+        _six_seeds,
     ),
     Reason(
         "C10",
@@ -187,7 +191,7 @@ _REASONS = (
     Reason(
         "C15",
         "rho",
-        "6 seeds instead of 3",
-        _six_seeds("hat", "joint", width=1 / 2),
+        "12 seeds instead of 3, of the first task alone",
+        _many_first_tasks,
     ),
 )

@@ -127,7 +127,7 @@ class _Run:
     def go(self, state: RunState | None) -> None:
         first, train_state = 0, TrainState()
         if state is None:
-            self.records.write({"event": "start", "experiment": self.experiment.as_dict(), "versions": _versions()})
+            self.records.write({"event": "start", "experiment": self.experiment.as_recorded(), "versions": _versions()})
         else:
             first, train_state = state.task, state.train
             self.model.load_state_dict(train_state.model)

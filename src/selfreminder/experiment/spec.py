@@ -15,6 +15,8 @@ from selfreminder.sizes import Size
 
 _NUMBERS = ("width", "lr", "weight_decay", "strength", "validation")
 _OPTIMIZERS = ("adam", "sgd")
+_LATER = ("split_into",)
+"""fields that earlier records do not have"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,8 @@ class Experiment:
     images: int | None = None
     """a class-balanced part of the training images; None: all"""
     tasks: int = 20
+    split_into: int | None = None
+    """a split-… stream has so many tasks, of which the first are learned; None: as many as are learned"""
     width: float = 1.0
     """of the network, as a factor of the paper's"""
     epochs: int = 20
@@ -71,7 +75,7 @@ class Experiment:
         for name in _NUMBERS:  # 1 and 1.0 are the same experiment, and must have the same name
             if isinstance(value := getattr(self, name), int) and not isinstance(value, bool):
                 object.__setattr__(self, name, float(value))
-        benchmark(self.benchmark)
+        is_split = benchmark(self.benchmark).is_split
         if self.method not in methods.names():
             raise unknown("method", self.method, methods.names())
         if self.optimizer not in (None, *_OPTIMIZERS):
@@ -82,6 +86,13 @@ class Experiment:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SelfReminderError(f"{name} is {value}: it must be at least 1")
+        if self.split_into is not None:
+            if not is_split:
+                raise SelfReminderError(f"split_into is {self.split_into}: {self.benchmark} does not split classes")
+            if self.split_into < self.tasks:
+                raise SelfReminderError(f"tasks is {self.tasks}: the stream is split into {self.split_into}")
+            if self.split_into == self.tasks:  # the same experiment as with None
+                object.__setattr__(self, "split_into", None)
         for name in ("width", "lr"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
@@ -109,6 +120,11 @@ class Experiment:
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+    def as_recorded(self) -> dict[str, Any]:
+        """As files say it: a field that came later is left out at its default, so that they stay the same."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {k: value for k, value in self.as_dict().items() if k not in _LATER or value != defaults[k]}
 
     @property
     def key(self) -> str:

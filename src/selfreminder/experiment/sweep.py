@@ -36,7 +36,7 @@ from selfreminder.sizes import Size
 
 _FIELDS = tuple(field.name for field in fields(Experiment))
 _SIZES = ("per_class", "per_task", "budget")
-_STREAM = ("benchmark", "data", "images", "tasks", "validation")
+_STREAM = ("benchmark", "data", "images", "tasks", "split_into", "validation")
 _TABLES = ("grid", "methods")
 
 Axes = dict[str, tuple[Any, ...]]
@@ -122,6 +122,7 @@ class Sweep:
             methods=(settings["method"],),
             seeds=1,
             size=Size(**sizes) if sizes else None,
+            tasks=settings.get("tasks"),
             tuned=self.tuned,
         )
         base = {name: typed(name, value) for name, value in of_scale.experiments[0].as_dict().items()}

@@ -17,7 +17,7 @@ _last: list[tuple[object, Stream]] = []
 
 def make_stream(experiment: Experiment, data_dir: DataDir = None) -> Stream:
     """The tasks of an experiment."""
-    fields = ("benchmark", "data", "images", "tasks", "seed", "validation")
+    fields = ("benchmark", "data", "images", "tasks", "split_into", "seed", "validation")
     key = (data_dir, *(getattr(experiment, name) for name in fields))
     if not _last or _last[0][0] != key:
         _last[:] = [(key, _STREAMS[experiment.benchmark](experiment, data_dir))]
@@ -49,7 +49,8 @@ def _recoloured(experiment: Experiment, data_dir: DataDir) -> Stream:
 
 def _split(experiment: Experiment, data_dir: DataDir) -> Stream:
     classes, parts = _parts(experiment, experiment.data, data_dir)
-    return stream.split(parts, tasks=experiment.tasks, seed=experiment.seed, classes=classes)
+    into = experiment.split_into or experiment.tasks
+    return stream.split(parts, tasks=into, seed=experiment.seed, classes=classes, learned=experiment.tasks)
 
 
 def _mixture(experiment: Experiment, data_dir: DataDir) -> Stream:

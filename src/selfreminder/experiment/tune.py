@@ -31,7 +31,8 @@ STEP_SIZES = {
 }
 """by optimiser, and for HAT's protocol"""
 SAMPLERS = ("grid", "tpe")
-_FIXED = ("benchmark", "method", "seed", "data", "images", "tasks", "validation", "probe", "device", "options")
+_STREAM = ("benchmark", "method", "seed", "data", "images", "tasks", "split_into")
+_FIXED = (*_STREAM, "validation", "probe", "device", "options")
 TUNABLE = tuple(f.name for f in fields(Experiment) if f.name not in (*_FIXED, "per_class", "per_task", "budget"))
 _FIRST_SEED = 100
 """seeds that no comparison uses begin here"""

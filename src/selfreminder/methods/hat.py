@@ -103,7 +103,7 @@ class Hat(Method):
                     f"hat masks linear layers and convolutions, not {_kind(layer)}: its weights and running "
                     "statistics would change under earlier tasks; choose a model without it"
                 )
-        masked = MaskedNetwork(model, len(stream), self.s_max, self.seed)
+        masked = MaskedNetwork(model, len(model.heads.layers), self.s_max, self.seed)
         self._sizes = [embedding.shape[1] for embedding in masked.embeddings]
         self._masks = masked.embeddings[0].new_zeros(0, sum(self._sizes)).detach()
         return masked

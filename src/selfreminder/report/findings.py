@@ -17,7 +17,7 @@ from selfreminder.report.looks import look
 from selfreminder.report.redo import Redo, redo
 
 _SAID_AS = {"strength": "λ", "lr": "step size", "select": "selection"}
-_STREAM = ("benchmark", "data", "images", "tasks", "epochs")
+_STREAM = ("benchmark", "data", "images", "tasks", "split_into", "epochs")
 """fields in which runs agree whose accuracies can be compared: they learn the same tasks for as long"""
 _MARKERS = "os^vD<>PX*ph8"
 """by which several settings of one method are told apart: its colour stays the same"""

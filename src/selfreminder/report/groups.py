@@ -8,7 +8,7 @@ from selfreminder.experiment.records import Records
 from selfreminder.metrics import task_average
 from selfreminder.report.curves import Estimate, MethodResult, results
 
-_BOUND = ("benchmark", "data", "images", "tasks", "validation", "width", "epochs")
+_BOUND = ("benchmark", "data", "images", "tasks", "split_into", "validation", "width", "epochs")
 """fields in which joint training and what it bounds agree"""
 
 
