@@ -124,9 +124,11 @@ def test_the_command_line_goes_before_the_file(sweep: Any) -> None:
         ("fsr-logit", strength, budget, None, 1) for strength in (0.1, 1.0) for budget in ("64000", "128000")
     ]
     assert [e.strength for e in sweep(text, ("strength=7", "method=ewc", "seeds=1")).experiments] == [7.0]
-    found = sweep(text, ("plateau=true", "options={clip = 3}", "lr=1e-3"), ("seed=7,8",))
+    lwf = ("method=lwf", "plateau=true", "options={temperature = 3}", "lr=1e-3")
+    found = sweep(text, lwf, ("seed=7,8",))
     assert {e.seed for e in found.experiments} == {7, 8}
-    assert {(e.plateau, e.lr, json.dumps(e.options)) for e in found.experiments} == {(True, 0.001, '{"clip": 3}')}
+    options = '{"temperature": 3}'
+    assert {(e.plateau, e.lr, json.dumps(e.options)) for e in found.experiments} == {(True, 0.001, options)}
 
 
 @pytest.mark.parametrize(
@@ -154,6 +156,8 @@ def test_the_command_line_goes_before_the_file(sweep: Any) -> None:
         ("options = 3", r"options is 3: it must be a table"),
         ("[options]\nsince = 2020-01-01", r"options has a date or a time"),
         ("method = 'hat'\n[options]\ns_maxx = 3", r"grid.toml: unknown option of hat 's_maxx': did you mean 's_max'"),
+        ("method = 'fsr-logit'\noptions = { clip = 1 }", r"unknown option of fsr-logit 'clip': known: mode$"),
+        ("method = 'adam'\noptions = { clip = 1 }", r"adam has no options: 'clip' is none"),
         ("scale = 'smal'\nmethod = 'ewc'", r"unknown scale 'smal': did you mean 'small'"),
         ("scale = 3", r"scale is 3: it must be text"),
         ("seeds = 0", r"seeds is 0: it must be at least 1"),

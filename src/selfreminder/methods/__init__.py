@@ -5,6 +5,7 @@ Nothing here imports torch: names and summaries are read from the files.
 
 import ast
 from collections.abc import Iterable
+from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -52,9 +53,11 @@ def method_class(name: str) -> "type[Method]":
 
 def check_options(name: str, options: Iterable[str], settings: Iterable[str]) -> None:
     """Raise if a method does not have all of its `options`; `settings` are an experiment's own, and no options."""
-    known = set(method_class(name).__dataclass_fields__) - set(settings)
+    known = {field.name for field in fields(method_class(name))} - set(settings)
     for option in options:
         if option not in known:
+            if not known:
+                raise SelfReminderError(f"{name} has no options: '{option}' is none")
             raise unknown(f"option of {name}", option, sorted(known))
 
 
@@ -62,7 +65,8 @@ def build(name: str, settings: dict[str, Any], options: dict[str, Any]) -> "Meth
     """A method with those `settings` of the experiment that it has a use for, and all of its `options`."""
     cls = method_class(name)
     check_options(name, options, settings)
-    used = {key: value for key, value in settings.items() if key in cls.__dataclass_fields__}
+    known = {field.name for field in fields(cls)}
+    used = {key: value for key, value in settings.items() if key in known}
     try:
         return cls(**(used | options))
     except TypeError as error:
