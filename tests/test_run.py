@@ -331,6 +331,10 @@ def test_the_first_tasks_of_a_split_stream_are_learned_as_in_the_whole(tmp_path:
         ({"weight_decay": float("nan")}, "weight_decay is nan"),
         ({"validation": 1.5}, "validation is 1.5"),
         ({"per_class": 0}, "at least one item"),
+        ({"codec": "uint9"}, "unknown codec 'uint9': did you mean 'uint8'"),
+        ({"logit_codec": "float8"}, "unknown logit_codec 'float8'"),
+        ({"over_tasks": "men"}, "unknown over_tasks 'men': did you mean 'mean'"),
+        ({"select": "herding:kernl=linear"}, "unknown option of herding 'kernl': did you mean 'kernel'"),
         ({"per_class": 3, "per_task": 3}, "exactly one of"),
     ],
 )

@@ -29,13 +29,10 @@ import torch
 from torch import Tensor
 
 from selfreminder.codec_deflate import deflate, inflate
+from selfreminder.codec_names import LOGIT_NAMES as LOGIT_NAMES
+from selfreminder.codec_names import NAMES, ZLIB
 from selfreminder.codec_numbers import DECODE, ENCODE, KEPT_AS, from_bytes, largest_change
 from selfreminder.errors import SelfReminderError, unknown
-
-_PLAIN = ("raw", "float32", "float16", "uint8", "affine8")
-_ZLIB = "+zlib"
-NAMES = ("auto", *_PLAIN, "compressed", *(f"{name}{_ZLIB}" for name in ("auto", *_PLAIN)))
-LOGIT_NAMES = ("float32", "float16", "int8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +92,7 @@ class Encoded:
     @property
     def read_dtype(self) -> torch.dtype:
         """Of what is read back."""
-        return self.dtype if self.codec.removesuffix(_ZLIB) == "raw" else torch.float32
+        return self.dtype if self.codec.removesuffix(ZLIB) == "raw" else torch.float32
 
     @property
     def device(self) -> torch.device:
@@ -115,9 +112,9 @@ class Encoded:
 
     def check(self, names: Sequence[str]) -> None:
         """Raise if this cannot be what one of these codecs kept."""
-        plain = self.codec.removesuffix(_ZLIB)
+        plain = self.codec.removesuffix(ZLIB)
         deflated = self.codec != plain
-        good = self.codec in names and self.codec not in ("auto", "compressed", f"auto{_ZLIB}")
+        good = self.codec in names and self.codec not in ("auto", "compressed", f"auto{ZLIB}")
         good = good and (self.scale is not None) == (plain in ("affine8", "int8"))
         good = good and (self.sizes is not None) == (self.item is not None) == deflated
         if good and self.scale is not None:
@@ -150,8 +147,8 @@ class Encoded:
             device = self.device if self.sizes is None else other.device  # what is deflated is on the CPU
             both = torch.cat([self.decode().to(device), other.decode().to(device)])
             name = "float32" if both.dtype == torch.float32 else "raw"
-            deflated = self.codec.endswith(_ZLIB) and other.codec.endswith(_ZLIB)
-            return encode(f"{name}{_ZLIB}" if deflated else name, both)
+            deflated = self.codec.endswith(ZLIB) and other.codec.endswith(ZLIB)
+            return encode(f"{name}{ZLIB}" if deflated else name, both)
         theirs = other.parts
         joined = {ending: torch.cat([part, theirs[ending]]) for ending, part in self.parts.items()}
         return Encoded.from_parts(joined, self.facts)
@@ -167,7 +164,7 @@ class Encoded:
 
     def decode(self, index: Tensor | None = None) -> Tensor:
         """What is read back: all items, or those of these rows."""
-        plain = self.codec.removesuffix(_ZLIB)
+        plain = self.codec.removesuffix(ZLIB)
         if self.sizes is None:
             values = self.values if index is None else self.values.index_select(0, index)
         else:
@@ -204,7 +201,7 @@ def resolve(name: str, x: Tensor) -> str:
     """
     if name not in NAMES:
         raise unknown("codec", name, NAMES)
-    name = f"auto{_ZLIB}" if name == "compressed" else name
+    name = f"auto{ZLIB}" if name == "compressed" else name
     if not name.startswith("auto"):
         return name
     exact = x.dtype == torch.float32 and bool(((x >= 0) & (x <= 1)).all())
@@ -214,7 +211,7 @@ def resolve(name: str, x: Tensor) -> str:
 
 def encode(name: str, x: Tensor) -> Encoded:
     """Items (n, …) as codec `name` (not `auto`: see `resolve`) keeps them."""
-    plain = name.removesuffix(_ZLIB)
+    plain = name.removesuffix(ZLIB)
     values, scale = ENCODE[plain](x)
     if name == plain:
         return Encoded(name, values, scale)
@@ -230,7 +227,7 @@ def read_back(name: str, x: Tensor) -> Tensor:
     tensor([[0.0000, 0.4980]])
     """
     name = resolve(name, x)
-    plain = name.removesuffix(_ZLIB)
+    plain = name.removesuffix(ZLIB)
     # An inflated item is contiguous. A model may compute on others in another order, to the last digit.
     return encode(plain, x if name == plain else x.contiguous()).decode()
 
@@ -248,7 +245,7 @@ def tolerance(name: str, x: Tensor) -> Tensor:
     >>> tolerance("uint8", torch.zeros(2))
     tensor([0.0020, 0.0020])
     """
-    plain = resolve(name, x).removesuffix(_ZLIB) if name != "int8" else name
+    plain = resolve(name, x).removesuffix(ZLIB) if name != "int8" else name
     return largest_change(plain, x)
 
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from selfreminder import data, methods, selection
+from selfreminder.codec_names import LOGIT_NAMES, NAMES
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import benchmark
 from selfreminder.sizes import Size
 
 _NUMBERS = ("width", "lr", "weight_decay", "strength", "validation")
 _OPTIMIZERS = ("adam", "sgd")
+_OVER_TASKS = ("sum", "mean")
 _LATER = ("split_into",)
 """fields that earlier records do not have"""
 
@@ -80,6 +82,9 @@ class Experiment:
             raise unknown("method", self.method, methods.names())
         if self.optimizer not in (None, *_OPTIMIZERS):
             raise unknown("optimizer", self.optimizer, _OPTIMIZERS)
+        for name, known in (("codec", NAMES), ("logit_codec", LOGIT_NAMES), ("over_tasks", _OVER_TASKS)):
+            if getattr(self, name) not in known:
+                raise unknown(name, str(getattr(self, name)), known)
         for name in self.data_sets:
             data.dataset(name)
         for name in ("tasks", "epochs", "batch_size", "images", "memory_batch"):

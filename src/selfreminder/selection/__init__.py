@@ -6,6 +6,7 @@ Packages may add their own by an entry point in the group ``selfreminder.selecti
 """
 
 import ast
+from collections.abc import Iterable
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -55,7 +56,7 @@ def summary(name: str) -> str:
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """A selection's name and options from text; raises for a name that nobody knows.
+    """A selection's name and options from text; raises for a name, or an option of our own, that nobody knows.
 
     >>> parse("herding:kernel=gaussian,width=2")
     ('herding', {'kernel': 'gaussian', 'width': 2})
@@ -70,7 +71,23 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
             raise SelfReminderError(f"'{part}' in selection '{text}' is no option: write for example {name}:key=value")
         options[key.strip()] = _value(value.strip())
     target, given = ALIASES.get(name, (name, {}))
+    if target in _own():
+        _check(target, options, _own_options(target))
     return target, given | options
+
+
+@cache
+def _own_options(name: str) -> tuple[str, ...]:
+    """Read from its file, as its help is: without torch."""
+    tree = ast.parse((_FOLDER / f"{name}.py").read_text(encoding="utf-8"))
+    (select,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "select")
+    return tuple(argument.arg for argument in select.args.kwonlyargs)
+
+
+def _check(name: str, options: Iterable[str], known: Iterable[str]) -> None:
+    for option in options:
+        if option not in known:
+            raise unknown(f"option of {name}", option, sorted(known))
 
 
 def _value(text: str) -> Any:
@@ -90,10 +107,7 @@ def find(text: str) -> "Selection":
             function = _others()[name].load()
         except Exception as error:  # whatever a stranger's module raises
             raise SelfReminderError(f"selection '{name}' cannot be loaded: {type(error).__name__}: {error}") from None
-    known = set(_options(function))
-    for option in options:
-        if option not in known:
-            raise unknown(f"option of {name}", option, sorted(known))
+        _check(name, options, _options(function))
     return partial(function, **options) if options else function
 
 
