@@ -111,6 +111,10 @@ def _what_they_need_to_learn(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(experiment, strength=30.0) if experiment.method == "ewc" else experiment]
 
 
+def _more_epochs_for_hat(experiment: Experiment) -> Sequence[Experiment]:
+    return [replace(experiment, epochs=40) if experiment.method == "hat" else experiment]
+
+
 def _many_points(experiment: Experiment) -> Sequence[Experiment]:
     if experiment.per_class != 5 or experiment.select not in ("random", "herding"):
         return []
@@ -193,5 +197,11 @@ _REASONS = (
         "rho",
         "12 seeds instead of 3, of the first task alone",
         _many_first_tasks,
+    ),
+    Reason(
+        "C16",
+        "mixture",
+        "40 epochs instead of 10 for HAT, so that it learns its tasks",
+        _more_epochs_for_hat,
     ),
 )
