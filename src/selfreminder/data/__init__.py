@@ -74,7 +74,12 @@ DATASETS = {
         CIFAR10,
         CIFAR100,
         *(
-            DataSet(name=name, summary=f"500 + 200 made-up images in {classes} classes: a trial of commands", files=())
+            DataSet(
+                name=name,
+                summary=f"500 + 200 made-up images in {classes} classes: a trial of commands",
+                files=(),
+                shape=(3, 32, 32),
+            )
             for name, classes in generated.CLASSES.items()
         ),
     )

@@ -146,6 +146,7 @@ _FILES100 = {
 CIFAR10 = DataSet(
     name="cifar10",
     summary="50,000 + 10,000 colour images of 10 classes",
+    shape=(3, 32, 32),
     files=(
         # The package spells its labels' names so.
         *(_file10(f"data_batch_{i + 1}", digest, "train_lables.json", i) for i, digest in enumerate(_TRAIN10)),
@@ -158,6 +159,7 @@ CIFAR10 = DataSet(
 CIFAR100 = DataSet(
     name="cifar100",
     summary="50,000 + 10,000 colour images of 100 classes",
+    shape=(3, 32, 32),
     files=tuple(
         _file(name, digest, "cifar-100-binary", "cifar-100-python", LABELS["cifar100"])
         for name, digest in _FILES100.items()

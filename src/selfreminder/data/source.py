@@ -43,6 +43,8 @@ class DataSet:
     name: str
     summary: str
     files: tuple[DataFile, ...]
+    shape: tuple[int, ...] = (28, 28)
+    """of an image"""
     archives: tuple[str, ...] = ()
     """archives that hold the files in one of their forms; the mirrors have the first"""
     mirrors: tuple[str, ...] = ()

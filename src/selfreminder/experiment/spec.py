@@ -85,8 +85,7 @@ class Experiment:
         for name, known in (("codec", NAMES), ("logit_codec", LOGIT_NAMES), ("over_tasks", _OVER_TASKS)):
             if getattr(self, name) not in known:
                 raise unknown(name, str(getattr(self, name)), known)
-        for name in self.data_sets:
-            data.dataset(name)
+        self._check_data()
         for name in ("tasks", "epochs", "batch_size", "images", "memory_batch"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -112,6 +111,16 @@ class Experiment:
         if not 0 < self.validation < 1:
             raise SelfReminderError(f"validation is {self.validation}: it is a share between 0 and 1")
         _ = self.size
+
+    def _check_data(self) -> None:
+        """Raise unless its data are such as the benchmark has at some scale: its network takes no others."""
+        usual = [scale.data.split("+") for scale in benchmark(self.benchmark).scales.values()]
+        if len(self.data_sets) > 1 and max(map(len, usual)) == 1:
+            raise SelfReminderError(f"data is {self.data}: {self.benchmark} has one data set")
+        shapes = {data.dataset(name).shape for names in usual for name in names}
+        for name in self.data_sets:
+            if data.dataset(name).shape not in shapes:
+                raise SelfReminderError(f"data is {name}: {self.benchmark} needs images like those of {usual[-1][0]}")
 
     @property
     def size(self) -> Size:
