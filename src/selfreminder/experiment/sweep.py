@@ -62,8 +62,9 @@ class Sweep:
             found = {experiment.key: experiment for experiment in self._all()}
             if unrun := self.methods.keys() - {experiment.method for experiment in found.values()}:
                 raise SelfReminderError(f"[methods.{min(unrun)}] is of a method that is not run: name it in [grid] too")
-            for method, options in {(e.method, tuple(e.options)) for e in found.values() if e.options}:
-                all_methods.check_options(method, options, (*_FIELDS, "size"))
+            for experiment in found.values():
+                if experiment.options:  # to know a method's own takes its file, and torch
+                    all_methods.check_options(experiment.method, experiment.options, (*_FIELDS, "size"))
         places: dict[tuple[Any, ...], int] = {}
 
         def place(experiment: Experiment) -> tuple[int, int]:

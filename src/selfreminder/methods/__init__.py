@@ -4,12 +4,12 @@ Nothing here imports torch: names and summaries are read from the files.
 """
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_origin
 
 from selfreminder.errors import SelfReminderError, unknown
 
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from selfreminder.methods.base import Method
 
 _FOLDER = Path(__file__).parent
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    float: ((int, float), "a number"),
+    int: ((int,), "a whole number"),
+    bool: ((bool,), "true or false"),
+    str: ((str,), "text"),
+}
+"""by an option's type: what a file may give, and what that is called"""
 
 
 @cache
@@ -51,14 +58,18 @@ def method_class(name: str) -> "type[Method]":
     return found
 
 
-def check_options(name: str, options: Iterable[str], settings: Iterable[str]) -> None:
+def check_options(name: str, options: Mapping[str, Any], settings: Iterable[str]) -> None:
     """Raise if a method does not have all of its `options`; `settings` are an experiment's own, and no options."""
-    known = {field.name for field in fields(method_class(name))} - set(settings)
-    for option in options:
+    known = {field.name: field.type for field in fields(method_class(name)) if field.name not in set(settings)}
+    for option, value in options.items():
         if option not in known:
             if not known:
                 raise SelfReminderError(f"{name} has no options: '{option}' is none")
             raise unknown(f"option of {name}", option, sorted(known))
+        of = str if get_origin(known[option]) is Literal else known[option]
+        kinds, words = _KINDS.get(of, ((object,), ""))
+        if not isinstance(value, kinds) or (isinstance(value, bool) and of in (int, float)):
+            raise SelfReminderError(f"{name}: {option} is {value!r}: it must be {words}")
 
 
 def build(name: str, settings: dict[str, Any], options: dict[str, Any]) -> "Method":
