@@ -23,7 +23,7 @@ from selfreminder.experiment.folder import GRID, claimed, read_grid, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.lock import LockedError, held, locked
 from selfreminder.experiment.process import Job, Worker
-from selfreminder.experiment.progress import Done, Failed
+from selfreminder.experiment.progress import Done, Failed, Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
@@ -165,6 +165,19 @@ def test_locks(tmp_path: Path) -> None:
         with pytest.raises(LockedError, match="another process is at work"), locked(tmp_path, patience=0.0):
             pass
     assert not held(tmp_path)
+
+
+def test_a_parent_that_is_short_of_time_does_not_fall_behind() -> None:
+    busy, (here, there) = object.__new__(Worker), multiprocessing.Pipe()
+    busy.connection, busy.job = here, (job := Job(TINY, Path()))
+    for epoch in (1, 2, 3):
+        there.send(Progress(1, 2, epoch, 3, 0.5, epoch / 6))
+    assert list(busy.news(deque(), stopping=False)) == [job]
+    assert (job.progress, job.first_fraction) == (Progress(1, 2, 3, 3, 0.5, 0.5), 1 / 6)
+    there.send(Progress(2, 2, 3, 3, 0.7, 1.0))
+    there.send(Done())
+    assert list(busy.news(deque(), stopping=False)) == [job]
+    assert (job.progress, job.answer) == (Progress(2, 2, 3, 3, 0.7, 1.0), Done())
 
 
 def test_what_another_process_is_writing_is_left_to_it(tmp_path: Path) -> None:

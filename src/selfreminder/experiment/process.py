@@ -45,6 +45,13 @@ class Job:
         """Whether a worker of this process has it."""
         return self.started is not None and self.answer is None
 
+    def advance(self, progress: Progress) -> None:
+        """Take note of how far it is."""
+        self.progress = progress
+        if self.first_fraction is None:
+            # Time before the first word (loading data) counts for nothing.
+            self.first_fraction, self.started = progress.fraction, time.monotonic()
+
     def seconds_for_all(self) -> float | None:
         """How long the whole run takes at the speed seen; None where nothing was seen."""
         if self.started is None or self.progress is None or self.first_fraction is None:
@@ -102,16 +109,12 @@ class Worker:
     def news(self, waiting: deque[Job], stopping: bool) -> Iterator[Job]:
         """What it has to say: the job that it is about. A job that it could not finish goes back to `waiting`."""
         try:
-            word = self.connection.recv()
+            word = self._newest()
         except (EOFError, OSError):
             word = None
         job = self.job
         if isinstance(word, Progress):
             if job is not None:
-                job.progress = word
-                if job.first_fraction is None:
-                    # Time before the first word (loading data) counts for nothing.
-                    job.first_fraction, job.started = word.fraction, time.monotonic()
                 yield job
             return
         self.job = None
@@ -135,6 +138,17 @@ class Worker:
                 reason = f"its process died {job.deaths} times (exit code {self.process.exitcode})"
                 job.answer = Failed(reason, "died")
         yield job
+
+    def _newest(self) -> object:
+        """Its newest word on how far it is, or an answer: a parent that is short of time must not fall behind."""
+        word = self.connection.recv()
+        while isinstance(word, Progress):
+            if self.job is not None:
+                self.job.advance(word)
+            if not self.connection.poll():
+                break
+            word = self.connection.recv()
+        return word
 
     def stop(self) -> None:
         if self.process.is_alive():
