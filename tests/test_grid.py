@@ -2,11 +2,13 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from selfreminder.atomic import replacing
+from selfreminder.cli import display
 from selfreminder.cli.display import failure_lines
 from selfreminder.cli.main import main
 from selfreminder.errors import SelfReminderError
@@ -178,6 +181,38 @@ def test_a_parent_that_is_short_of_time_does_not_fall_behind() -> None:
     there.send(Done())
     assert list(busy.news(deque(), stopping=False)) == [job]
     assert (job.progress, job.answer) == (Progress(2, 2, 3, 3, 0.7, 1.0), Done())
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_display(
+    terminal: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = Grid([replace(TINY, seed=seed) for seed in range(3)], tmp_path, jobs=1)
+    first, second, _ = grid.all
+
+    def news() -> Iterator[Job | None]:
+        first.started, first.answer = 0.0, Done()
+        yield first
+        second.started, second.first_fraction = time.monotonic() - 30, 0.0
+        second.advance(Progress(2, 2, 1, 2, 0.75, 0.5))
+        for grid.stopping in (False, True):
+            monkeypatch.setattr(display, "_PLAIN_EVERY", 0.0)
+            monkeypatch.setattr(display, "_LIVE_EVERY", 0.0)
+            yield None
+
+    monkeypatch.setattr(grid, "run", news)
+    monkeypatch.setenv("FORCE_COLOR" if terminal else "NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    for _ in display.watched(grid):
+        pass
+    shown = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", capsys.readouterr().err)
+    assert "permuted-mnist: 1 of 3 runs done, 1:30 left" in shown
+    assert "permuted-mnist: 1 of 3 runs done, stopping, Ctrl-C again ends it at once" in shown
+    if terminal:
+        assert re.search(r"adam seed 1 .* task 2/2  epoch 1/2  average 0.750  0:30 left", shown)
+    else:
+        assert "adam seed 0: done; permuted-mnist: 1 of 3 runs done, ? left" in shown
+        assert shown.count("; adam seed 1 task 2/2\n") == 2
 
 
 def test_what_another_process_is_writing_is_left_to_it(tmp_path: Path) -> None:

@@ -107,7 +107,11 @@ def _overall(grid: Grid) -> str:
     parts = [f"{done} of {len(grid.all) + grid.to_come()} runs done"]
     parts += [f"{len(grid.failures)} failed"] if grid.failures else []
     parts += [f"{elsewhere} in another process"] if elsewhere else []
-    return ", ".join([*parts, f"{show_time(grid.seconds_left())} left"])
+    # What is done at a task's end is ended first, which may take a while.
+    ending = "stopping, Ctrl-C again ends it at once" if grid.stopping else None
+    line = ", ".join([*parts, ending or f"{show_time(grid.seconds_left())} left"])
+    benchmarks = {job.experiment.benchmark for job in grid.all}  # of several, each run's line names its own
+    return f"{benchmarks.pop()}: {line}" if len(benchmarks) == 1 else line
 
 
 def _plain(grid: Grid, job: Job | None) -> str:

@@ -45,6 +45,8 @@ class Grid:
     to_come: Callable[[], int] = lambda: 0
     """how many experiments it will still give, about"""
     all: list[Job] = field(init=False, default_factory=list)
+    stopping: bool = field(init=False, default=False)
+    """whether it was interrupted, and its workers save their states"""
 
     def __post_init__(self) -> None:
         self._add(self.experiments)
@@ -114,32 +116,31 @@ class Grid:
                 # One of each method: whether they can be run is known before any is trained.
                 first = list({job.experiment.method: job.experiment for job in waiting if self.check_first}.values())
                 workers = [Worker(self.data_dir, first) for _ in range(min(self.workers, len(waiting)))]
-                stopping = False
                 while workers:
-                    if not stopping:
+                    if not self.stopping:
                         yield from self._ask(waiting, sum(worker.free for worker in workers))
                     for worker in workers:
                         worker.leave_unwanted()
-                        if worker.free and (stopping or not waiting):
+                        if worker.free and (self.stopping or not waiting):
                             worker.take(None)
                         elif worker.free:
                             yield from self._employ(worker, waiting)
                     for worker in ready(workers):
-                        for job in worker.news(waiting, stopping):
+                        for job in worker.news(waiting, self.stopping):
                             self._note(job)
                             yield job
                     yield None
-                    if signals and not stopping:
-                        stopping = True
+                    if signals and not self.stopping:
+                        self.stopping = True
                         for worker in workers:
                             worker.stop()
                     elif len(signals) > 1:
                         raise KeyboardInterrupt
                     crashed = sum(worker.crashed for worker in workers)
                     workers = [worker for worker in workers if worker.alive]
-                    if not stopping:
+                    if not self.stopping:
                         workers += [Worker(self.data_dir) for _ in range(min(crashed, len(waiting)))]
-                if stopping:
+                if self.stopping:
                     raise KeyboardInterrupt
             finally:
                 for worker in workers:
