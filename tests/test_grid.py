@@ -206,10 +206,10 @@ def test_the_display(
     for _ in display.watched(grid):
         pass
     shown = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", capsys.readouterr().err)
-    assert "permuted-mnist: 1 of 3 runs done, 1:30 left" in shown
+    assert re.search(r"permuted-mnist: 1 of 3 runs done, 1:3\d left", shown)  # a moment has passed
     assert "permuted-mnist: 1 of 3 runs done, stopping, Ctrl-C again ends it at once" in shown
     if terminal:
-        assert re.search(r"adam seed 1 .* task 2/2  epoch 1/2  average 0.750  0:30 left", shown)
+        assert re.search(r"adam seed 1 .* task 2/2  epoch 1/2  average 0.750  0:3\d left", shown)
     else:
         assert "adam seed 0: done; permuted-mnist: 1 of 3 runs done, ? left" in shown
         assert shown.count("; adam seed 1 task 2/2\n") == 2
