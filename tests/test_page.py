@@ -349,6 +349,28 @@ def test_a_grid_from_a_file(tmp_path: Path) -> None:
     assert [row[0] for row in page.tables[0][1:]] == ["adam (weight decay 0.0001)", "adam (weight decay 0.5)"]
 
 
+def test_a_grid_that_has_changed_has_no_runs_of_the_earlier_one(tmp_path: Path) -> None:
+    earlier = made_up(tmp_path, methods=("adam", "ewc"), tasks=2)
+    (tmp_path / "spec.toml").write_text("")
+    write_grid(tmp_path, earlier[:2], {"spec": "spec.toml", "set": [], "sweep": []})
+    assert find(tmp_path).experiments == sorted(earlier[:2], key=lambda run: run.method)
+    write_grid(tmp_path, earlier[:2], {})  # a comparison is added to
+    assert len(find(tmp_path).runs) == len(earlier)
+
+
+def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path) -> None:
+    runs = made_up(tmp_path, methods=("adam", "ewc"), seeds=1, tasks=2)
+    (tmp_path / runs[0].key / RECORDS).write_text("{\n")
+    write_grid(tmp_path, runs, {})
+    page = page_of(tmp_path)
+    assert "1 failed: see below" in page.text
+    assert [row[0] for row in page.tables[0][1:]] == ["ewc"]
+    assert any("is damaged" in cell for table in page.tables for row in table for cell in row)
+    (tmp_path / "grid.json").unlink()
+    with pytest.raises(SelfReminderError, match="is damaged"):
+        find(tmp_path)
+
+
 def test_a_page_takes_no_file_from_outside_its_folder(tmp_path: Path) -> None:
     """A folder of somebody else's may name any; what it says may be damaged, too."""
     one, *_ = Comparison(benchmark="permuted-mnist", methods=("adam",), seeds=1, tasks=2).experiments

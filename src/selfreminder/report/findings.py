@@ -1,14 +1,14 @@
 """What the folder of a comparison or a grid holds at this moment: its runs, and the results of those that are done."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.failures import read_failure
-from selfreminder.experiment.folder import read_grid, run_folders, show
+from selfreminder.experiment.folder import read_about, read_grid, run_folders, show
 from selfreminder.experiment.records import RECORDS, Records, read
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.curves import Estimate, MethodResult
@@ -88,9 +88,13 @@ class Findings:
 def find(folder: Path) -> Findings:
     """Read the records of a folder, which may be growing."""
     _check(folder)
-    begun = [records for path in run_folders(folder) if (records := read(path)) is not None]
+    grid = {experiment.key: experiment for experiment in read_grid(folder) or []}
+    # A comparison may be added to, run by run; the file of a grid has all its runs, and none of an earlier file's.
+    is_whole = "spec" in (read_about(folder) or {})
+    paths = [path for path in run_folders(folder) if path.name in grid or not is_whole]
+    begun, damaged = _read(paths, grid)
     keys = {records.experiment.key for records in begun}
-    left = [experiment for experiment in read_grid(folder) or [] if experiment.key not in keys]
+    left = [experiment for key, experiment in grid.items() if key not in keys]
     if not begun and not left:
         raise SelfReminderError(f"{folder} holds no records of runs{_where_else(folder)}")
     begun.sort(key=lambda run: (run.experiment.method, run.experiment.seed, run.experiment.key))
@@ -106,8 +110,23 @@ def find(folder: Path) -> Findings:
     experiments = [*(run.experiment for run in begun), *left]
     done = {run.experiment.key for run in begun if run.done}
     failed = {key: read_failure(folder / key) for experiment in experiments if (key := experiment.key) not in done}
-    failures = {key: failure.reason for key, failure in failed.items() if failure is not None}
+    failures = {key: failure.reason for key, failure in failed.items() if failure is not None} | damaged
     return Findings(tuple(begun), tuple(left), entries, redo(experiments, folder), failures)
+
+
+def _read(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Records], dict[str, str]]:
+    """The records of runs that have begun; and which of a grid's are damaged, as `status` says of them too."""
+    found, damaged = [], {}
+    for path in paths:
+        try:
+            records = read(path)
+        except SelfReminderError as error:
+            if path.name not in grid:
+                raise
+            damaged[path.name] = str(error)
+        else:
+            found += [] if records is None else [records]
+    return found, damaged
 
 
 def _check(folder: Path) -> None:
