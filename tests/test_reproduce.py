@@ -570,6 +570,13 @@ addEventListener("load", () => {
     counts.push(shown());
     seen.toggled.push(counts);
   }
+  const both = ["fsr-logit", "1 per class"].map((name) =>
+    document.querySelector(`#figure-memory-sizes [data-toggle="${name}"]`));
+  const of_both = document.querySelector('#figure-memory-sizes [data-of="fsr-logit"] [data-series="1 per class"]');
+  seen.of_both = [0, 1, 1, 0].map((which) => {
+    both[which].click();
+    return getComputedStyle(of_both).display !== "none";
+  });
   const tip = document.querySelector(".tip");
   const hover = (target) => {
     const box = target.getBoundingClientRect();
@@ -615,5 +622,6 @@ def test_in_a_browser(width: int, tmp_path: Path) -> None:
     assert all(drawn and all(drawn) for drawn in seen["figures"].values())
     assert seen["toggled"]
     assert all(before > 0 and hidden == 0 and after == before for before, hidden, after in seen["toggled"])
+    assert seen["of_both"] == [False, False, False, True], "shown while no button that it belongs to is off"
     assert seen["line"].startswith("Bytes kept: ") and seen["bar"] and seen["place"] == 1
     assert seen["cell"].startswith("True class 0, Predicted class 0: .9")

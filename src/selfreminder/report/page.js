@@ -113,20 +113,20 @@
     });
   }
 
+  // All of a panel that is a method's own is the method's.
+  const names = (mark) => [mark.dataset.series, mark.closest(".panel")?.dataset.of];
+
   for (const button of document.querySelectorAll("[data-toggle]")) {
-    const marks = () =>
-      [...button.closest("figure").querySelectorAll("[data-series]")].map((mark) => [
-        mark,
-        // All of a panel that is a method's own is the method's.
-        [mark.dataset.series, mark.closest(".panel")?.dataset.of].includes(button.dataset.toggle),
-      ]);
+    const figure = button.closest("figure");
+    const marks = figure.querySelectorAll("[data-series]");
     const faint = (on) => {
-      for (const [mark, own] of marks()) mark.classList.toggle("faint", on && !own);
+      for (const mark of marks) mark.classList.toggle("faint", on && !names(mark).includes(button.dataset.toggle));
     };
     button.addEventListener("click", () => {
-      const shown = button.getAttribute("aria-pressed") === "false";
-      button.setAttribute("aria-pressed", String(shown));
-      for (const [mark, own] of marks()) if (own) mark.classList.toggle("off", !shown);
+      button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") === "false"));
+      // A mark may be that of two buttons: it is hidden while one of them is off.
+      const off = [...figure.querySelectorAll("[aria-pressed=false]")].map((other) => other.dataset.toggle);
+      for (const mark of marks) mark.classList.toggle("off", names(mark).some((name) => off.includes(name)));
       faint(false);
     });
     button.addEventListener("pointerenter", (event) => {
