@@ -104,11 +104,14 @@ def test_hats_protocol_goes_through_the_state_file(
     """Best weights, a lowered step size, and an end before the last epoch."""
     monkeypatch.setattr("selfreminder.experiment.run._WORTH_SAVING", 0.0)
     if early:
-        monkeypatch.setattr("selfreminder.train._PATIENCE", 1)
-        monkeypatch.setattr("selfreminder.train._LEAST_LR", 0.02)
+        monkeypatch.setattr("selfreminder.train._PATIENCE", 2)
+        monkeypatch.setattr("selfreminder.train._LEAST_LR", 0.005)
+        # Lowered after 4 epochs, better once more, lowered too far after 7.
+        losses = (3.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0)
+        monkeypatch.setattr("selfreminder.train._validation_loss", lambda *args: losses[args[-1] - 1])
     experiment = replace(SMALL, method="adam", tasks=2, epochs=9, plateau=True, lr=0.03, images=200)
     epochs = len(run(experiment, tmp_path / "whole").epochs)
-    assert epochs < 18 if early else epochs == 18
+    assert epochs == (14 if early else 18)
     stop_again_and_again(experiment, tmp_path / "cut")
     whole, cut = ((tmp_path / name / RECORDS).read_bytes() for name in ("whole", "cut"))
     assert cut == whole

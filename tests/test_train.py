@@ -10,6 +10,8 @@ from torch import nn
 from selfreminder import methods
 from selfreminder.errors import SelfReminderError, TrainingDivergedError
 from selfreminder.methods.base import Batch, Method, Step
+from selfreminder.methods.ewc import Ewc
+from selfreminder.methods.hat import Hat
 from selfreminder.models import build_model
 from selfreminder.sizes import Size
 from selfreminder.stream import Stream
@@ -194,7 +196,7 @@ def test_hats_protocol_survives_a_resume(digits: Stream) -> None:
     weights, (epochs, lr, best) = plateau_run(digits, None)
     assert epochs > 6
     assert 0 < lr < 1.0
-    for stop_at in (1, 5, 13, 14, 21):
+    for stop_at in (1, 5, 13, 14, 21, 29, 61):  # the last two with a lowered step size, which finds better weights once more
         again, ends = plateau_run(digits, stop_at)
         assert ends == [epochs, lr, best]
         assert all(torch.equal(again[key], value) for key, value in weights.items())
@@ -233,14 +235,37 @@ def test_hats_protocol_lowers_to_a_third_after_five_epochs_and_ends(
     assert end.best_loss == 2.0
 
 
+def test_hats_protocol_chooses_by_the_methods_own_loss(digits: Stream) -> None:
+    """With its penalty, in eval mode, at the end of HAT's annealing, and with the same draws at every epoch."""
+    losses, seen = iter([3.0, 1.0, 2.0]), set()
+
+    class Spy(Method):
+        def loss(self, model: nn.Module, batch: Batch, step: Step) -> torch.Tensor:
+            if model.training:
+                return super().loss(model, batch, step)
+            seen.add((len(batch.x), step.fraction_of_epoch, torch.rand((), generator=step.generator).item()))
+            return torch.tensor(next(losses))
+
+    end = train(mlp(), digits[0], Spy(), Training(epochs=3, batch_size=540, optimizer="sgd", plateau=True))
+    assert end.best_loss == 1.0
+    ((items, fraction, _),) = seen
+    assert (items, fraction) == (len(digits[0].validation), 1.0)
+
+
 @pytest.mark.parametrize("plateau", [False, True])
 def test_hats_protocol_clips_at_the_methods_norm(digits: Stream, plateau: bool) -> None:
     class Clipped(Method):
         clip = 0.01
 
+        def after_backward(self, model: nn.Module, step: Step) -> None:  # as EWC's pull and HAT's compensation
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad *= 10
+
+    assert (Method.clip, Ewc.clip, Hat.clip) == (1e4, 100, 1e4)  # HAT's authors'
     model = mlp()
     before = nn.utils.parameters_to_vector(model.parameters()).detach()
     how = Training(epochs=1, batch_size=540, optimizer="sgd", lr=1.0, weight_decay=0.0, plateau=plateau)
     train(model, digits[0], Clipped(), how)
     moved = (nn.utils.parameters_to_vector(model.parameters()) - before).norm().item()
-    assert moved == pytest.approx(0.01, rel=1e-3) if plateau else moved > 0.02
+    assert moved == pytest.approx(0.01, rel=1e-3) if plateau else moved > 0.2
