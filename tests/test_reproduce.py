@@ -264,7 +264,10 @@ def test_codecs_that_lose_nothing_are_level() -> None:
         run, level = as_records(e), 0.5 + 0.1 * e.seed
         runs.append(replace(run, tasks=tuple({**t, "test": [level] * len(t["test"])} for t in run.tasks)))
     assert len({run.experiment.seed for run in runs if run.experiment.codec == "auto"}) == 5
-    (panel,) = bytes_kept(shown_of("bytes", runs)).panels
+    shown = shown_of("bytes", runs)
+    drawn = bytes_kept(shown)
+    assert title(shown, drawn).endswith("standard error, 3 seeds") and shown.seeds == "3 to 5 seeds"
+    (panel,) = drawn.panels
     assert isinstance(panel, LinePanel)
     assert {round(point.mean, 9) for series in panel.series for _, point in series.points} == {0.6}
 

@@ -86,6 +86,8 @@ class Plate:
     """what a reader must know of it beside its axes"""
     errors: str = "standard error"
     """what error bars show"""
+    seeds: str = ""
+    """of how many it is, where not of all that its lines have"""
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,16 @@ class Shown:
 
         A mean of several has a standard error; lines of an unfinished figure may be of different numbers.
         """
-        counts = {line.result.seeds for line in self.lines}
-        if counts <= {1}:
-            return "one seed"
-        low, high = min(counts), max(counts)
-        return f"{high} seeds" if low == high else f"{low} to {high} seeds"
+        return seeds_of(self.lines)
+
+
+def seeds_of(lines: Iterable[Entry]) -> str:
+    """Of how many seeds lines are, in words."""
+    counts = {line.result.seeds for line in lines}
+    if counts <= {1}:
+        return "one seed"
+    low, high = min(counts), max(counts)
+    return f"{high} seeds" if low == high else f"{low} to {high} seeds"
 
 
 def gather(records: Iterable[Records], scale: str) -> list[Shown]:

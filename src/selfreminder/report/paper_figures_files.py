@@ -83,12 +83,13 @@ def title(shown: Shown, plate: Plate) -> str:
     said = [f"scale {shown.scale}"]
     if shown.made_up:
         said.append("made-up images")
-    if shown.seeds == "one seed":
+    seeds = plate.seeds or shown.seeds
+    if seeds == "one seed":
         said.append("one seed")
     elif isinstance(plate.panels[0], HeatPanel):
-        said.append(f"mean of {shown.seeds}")
+        said.append(f"mean of {seeds}")
     else:
-        said.append(f"mean and {plate.errors}, {shown.seeds}")
+        said.append(f"mean and {plate.errors}, {seeds}")
     if shown.missing:
         said.append(f"{shown.missing} of {len(shown.wanted)} runs missing")
     return f"{summary[0].upper()}{summary[1:]}\n{'; '.join(said)}"

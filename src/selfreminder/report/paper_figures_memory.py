@@ -9,7 +9,7 @@ from selfreminder.report.charts import Series
 from selfreminder.report.curves import Estimate, results
 from selfreminder.report.findings import Entry
 from selfreminder.report.looks import look
-from selfreminder.report.paper_figures import AVERAGE, DASHES, MARKERS, LinePanel, Plate, Shown, curve, limits
+from selfreminder.report.paper_figures import AVERAGE, DASHES, MARKERS, LinePanel, Plate, Shown, curve, limits, seeds_of
 from selfreminder.sizes import show_bytes
 
 _WITH_MEMORY = ("fsr-logit", "fsr-distill", "icarl")
@@ -87,7 +87,8 @@ def bytes_kept(shown: Shown) -> Plate:
         series.append(Series(name, kept[0].colour, MARKERS[place], x, y, DASHES[place]))
     series += _kept_by(line for method, lines in lines_of.items() if method != "fsr-logit" for line in lines)
     marks, note = where_equal(ways, lines_of["ewc"])
-    return Plate((_against_bytes(series, lines_of["ewc"], marks),), tuple(series), note)
+    drawn = [line for lines in lines_of.values() for line in lines]
+    return Plate((_against_bytes(series, lines_of["ewc"], marks),), tuple(series), note, seeds=seeds_of(drawn))
 
 
 def bytes_kept_with_heads(shown: Shown) -> Plate:

@@ -119,13 +119,13 @@ def figure_block(shown: Shown, verdicts: Sequence[Verdict]) -> Element:
 
 def _figure(shown: Shown, drawn: Plate) -> Element:
     about = [drawn.note]
-    first = drawn.panels[0]
+    first, seeds = drawn.panels[0], drawn.seeds or shown.seeds
     if isinstance(first, BarPanel):
-        about.append(f"Bars are means over images and {shown.seeds}, lines deviations over images to either side.")
-    elif shown.seeds != "one seed" and isinstance(first, LinePanel):
-        about.append(f"Mean over {shown.seeds}, with one standard error to either side.")
+        about.append(f"Bars are means over images and {seeds}, lines deviations over images to either side.")
+    elif seeds != "one seed" and isinstance(first, LinePanel):
+        about.append(f"Mean over {seeds}, with one standard error to either side.")
     else:
-        about.append("One seed." if shown.seeds == "one seed" else f"Mean over {shown.seeds}.")
+        about.append("One seed." if seeds == "one seed" else f"Mean over {seeds}.")
     panels = [panel(each.title, _chart(each, f"{shown.figure.summary}, {each.title}")) for each in drawn.panels]
     below = (legend(drawn.legend) if drawn.legend else heat_scale(), note(" ".join(filter(None, about))))
     return plot(panels, *below, kind="panels" if isinstance(first, LinePanel) else "maps")
