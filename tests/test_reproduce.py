@@ -284,6 +284,16 @@ def test_with_heads_every_method_stands_at_its_bytes() -> None:
     assert level.name == "ewc" and {y.mean for _, y in level.points} == {shown.of("ewc")[0].result.task_average.mean}
 
 
+@pytest.mark.parametrize("name", ["bytes", "bytes-split"])
+def test_a_name_has_one_value_at_each_number_of_bytes(name: str) -> None:
+    drawn = plate(shown_of(name))
+    assert drawn is not None
+    for panel in drawn.panels:
+        assert isinstance(panel, LinePanel)
+        places = [(series.name, x) for series in panel.series for x, _ in series.points]
+        assert len(set(places)) == len(places), "a reader who points there is told of it twice"
+
+
 def test_where_fsr_equals_ewc_at_the_ends() -> None:
     sizes = {1: 0.5, 3: 0.6, 5: 0.7, 10: 0.8, 50: 0.9}
     better = bytes_world(0.4, sizes)

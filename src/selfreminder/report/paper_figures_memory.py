@@ -106,7 +106,8 @@ def _against_bytes(
     series: Sequence[Series], ewc: Sequence[Entry], marks: tuple[tuple[float, str], ...] = ()
 ) -> LinePanel:
     """Accuracy at the end against bytes, with a line across where EWC is."""
-    across = sorted(x for each in series for x in each.x)
+    own = {e.result.bytes for e in ewc}  # where its point says it
+    across = sorted({x for each in series for x in each.x} - own)
     levels = [(e, Estimate(e.result.task_average.mean, None)) for e in ewc]
     level = [Series(e.name, e.colour, "", across, [mean] * len(across), _LEVEL) for e, mean in levels]
     return LinePanel(
