@@ -196,7 +196,7 @@ def test_hats_protocol_survives_a_resume(digits: Stream) -> None:
     weights, (epochs, lr, best) = plateau_run(digits, None)
     assert epochs > 6
     assert 0 < lr < 1.0
-    for stop_at in (1, 5, 13, 14, 21, 29, 61):  # the last two with a lowered step size, which finds better weights once more
+    for stop_at in (1, 5, 13, 14, 21, 29, 61):  # the last two with a lowered step size
         again, ends = plateau_run(digits, stop_at)
         assert ends == [epochs, lr, best]
         assert all(torch.equal(again[key], value) for key, value in weights.items())
