@@ -7,11 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from selfreminder import memory_file, tensor_file
 from selfreminder.codec import Encoded
-from selfreminder.errors import MemoryFileError
+from selfreminder.errors import MemoryFileError, in_words
 from selfreminder.memory import Memory, Stream
 from selfreminder.memory_file import memory_hash, open_memory, save_memory
 from selfreminder.recorder import Recorder
@@ -218,10 +219,11 @@ def test_a_failed_write_leaves_the_old_file(path: Path, memory: Memory, monkeypa
     before = path.read_bytes()
 
     def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("selfreminder.tensor_file.save_file", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as raised:
         save_memory(memory + memory, path)
+    assert in_words(raised.value) == f"{path}: No space left on device: make room, then run the same command again"
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir() if p.name != "cache"] == [path.name]

@@ -1,6 +1,9 @@
 """Named tensors and one JSON value in a safetensors file: written whole or not at all, never pickled."""
 
+import errno
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,10 @@ def write(path: Path, tensors: dict[str, Tensor], key: str, about: Any) -> None:
         try:
             save_file(on_cpu, temporary, metadata={key: canonical_json(about)})
         except SafetensorError as error:
-            raise OSError(f"cannot write {path}: {error}") from None
+            # The system's own error, of which only the number is left: what to do about it depends on that.
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            code = int(number[1]) if number else errno.EIO
+            raise OSError(code, os.strerror(code) if number else str(error), str(path)) from None
 
 
 def read(path: Path, key: str) -> tuple[dict[str, Tensor], Any]:
