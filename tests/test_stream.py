@@ -96,6 +96,14 @@ def test_nonlinear_tasks_differ_and_are_computed_once() -> None:
     assert with_test.max() < 1.5
 
 
+def test_nonlinear_tasks_are_scaled_once_however_often_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100)
+    stream, sizes = nonlinear(parts, tasks=2, seed=0), []
+    monkeypatch.setattr("selfreminder.stream.through", lambda x, weights: sizes.append(len(x)) or through(x, weights))
+    assert torch.equal(stream[1].validation.x, stream[1].validation.x)
+    assert sizes == [90, 10, 10]
+
+
 def test_recoloured() -> None:
     stream = recoloured(images("generated-10"))
     assert [task.name for task in stream] == ["rgb", "yiq", "yuv", "hsv", "hed"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import overload
 
 import numpy as np
@@ -172,16 +172,20 @@ def nonlinear(parts: Parts, *, tasks: int, seed: int, classes: int = 10) -> Stre
     images may leave [0, 1] a little.
     """
 
+    scales: dict[int, tuple[Tensor, Tensor]] = {}
+    """by task: its images go through the network once for that, however often the task is made"""
+
     def make(index: int) -> Task:
-        generator = torch.Generator().manual_seed(seed_for(seed, "transformer", index))
-        weights = orthogonal_weights(parts.train.x.shape[1], layers=4, generator=generator)
-        low_high: list[Tensor] = []
+        @cache
+        def weights() -> list[Tensor]:
+            generator = torch.Generator().manual_seed(seed_for(seed, "transformer", index))
+            return orthogonal_weights(parts.train.x.shape[1], layers=4, generator=generator)
 
         def transform(x: Tensor) -> Tensor:
-            if not low_high:
-                low_high.extend(through(parts.train.x, weights).aminmax())
-            low, high = low_high
-            return (through(x, weights) - low) / (high - low)
+            if index not in scales:
+                scales[index] = through(parts.train.x, weights()).aminmax()
+            low, high = scales[index]
+            return (through(x, weights()) - low) / (high - low)
 
         return Task(index, f"network {index + 1}", classes, parts, transform)
 
