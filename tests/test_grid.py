@@ -1,3 +1,4 @@
+import io
 import json
 import multiprocessing
 import os
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from selfreminder.atomic import replacing
 from selfreminder.cli import display
@@ -213,6 +215,22 @@ def test_the_display(
     else:
         assert "adam seed 0: done; permuted-mnist: 1 of 3 runs done, ? left" in shown
         assert shown.count("; adam seed 1 task 2/2\n") == 2
+
+
+@pytest.mark.parametrize("width", [80, 100, 130, 200])
+def test_a_run_has_one_line_in_a_narrow_terminal(width: int, tmp_path: Path) -> None:
+    named = replace(TINY, method="fsr-logit", strength=0.003, select="herding:kernel=gaussian")
+    runs = [replace(named, seed=seed, per_class=size) for size in (1, 10) for seed in (8, 9)]
+    grid = Grid([*runs, replace(runs[0], strength=0.3, select="random", seed=10)], tmp_path, jobs=2)
+    for job in grid.all[:2]:
+        job.started, job.first_fraction = time.monotonic() - 30, 0.0
+    grid.all[0].advance(Progress(12, 20, 10, 20, 0.75, 0.5))
+    console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO(), record=True)
+    console.print(display._picture(grid, width))
+    first, second, _, *more = console.export_text().splitlines()
+    assert more == []
+    assert re.match(r"fsr-logit stre.*8 .*task 12/20  epoch 10/20  average 0.750  \d:\d\d left", first)
+    assert re.match(r"fsr-logit stre.*9 +starting", second)
 
 
 def test_what_another_process_is_writing_is_left_to_it(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from selfreminder.report.curves import Estimate
 _PLAIN_EVERY = 10.0
 _LIVE_EVERY = 0.2
 _MOST_NAMES = 5
+_BAR, _LEAST_BAR, _LEAST_NAME = 24, 8, 16
+_NUMBERS = 56
+"""columns of a run's line beside its name and its bar"""
 
 
 def show_time(seconds: float | None) -> str:
@@ -88,7 +91,7 @@ def watched(grid: Grid) -> Generator[Job | None]:
             shown = 0.0
             for job in grid.run():
                 if time.monotonic() - shown > _LIVE_EVERY:  # a picture of hundreds of runs takes milliseconds
-                    live.update(_picture(grid), refresh=True)
+                    live.update(_picture(grid, console.width), refresh=True)
                     shown = time.monotonic()
                 yield job
     else:
@@ -126,22 +129,35 @@ def _plain(grid: Grid, job: Job | None) -> str:
     return f"{overall}; {running or 'starting'}"
 
 
-def _picture(grid: Grid) -> Group:
+def _picture(grid: Grid, width: int) -> Group:
+    """A line for each running run, however narrow the terminal: the bar gives way first, then the name's middle."""
+    running = [job for job in grid.all if job.running]
+    bar = min(_BAR, width - _NUMBERS - max((len(job.label) for job in running), default=0))
     table = Table.grid(padding=(0, 2))
-    for job in grid.all:
-        if not job.running:
-            continue
+    for _ in range(6 if bar >= _LEAST_BAR else 5):
+        table.add_column(no_wrap=True)
+    for job in running:
         progress = job.progress
-        name = Text(job.label, style="bold")
+        name = Text(_shortened(job.label, max(width - _NUMBERS, _LEAST_NAME)), style="bold")
         if progress is None:
             table.add_row(name, Text("starting", style="dim"))
             continue
         table.add_row(
             name,
-            ProgressBar(total=1.0, completed=progress.fraction, width=24),
+            *([ProgressBar(total=1.0, completed=progress.fraction, width=bar)] if bar >= _LEAST_BAR else []),
             f"task {progress.task}/{progress.tasks}",
             f"epoch {progress.epoch}/{progress.epochs}",
             "" if progress.average is None else f"average {progress.average:.3f}",
             f"{show_time(job.seconds_left())} left",
         )
     return Group(table, Text(_overall(grid)))
+
+
+def _shortened(name: str, most: int) -> str:
+    """A name without its middle, if it is too long: a run's begins with its method and ends with its seed.
+
+    >>> _shortened("fsr-logit strength 0.003 per_class 10 seed 1", 24)
+    'fsr-logit strengt…seed 1'
+    """
+    end = most // 4
+    return name if len(name) <= most else f"{name[: most - 1 - end]}…{name[-end:]}"
