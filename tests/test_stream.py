@@ -54,6 +54,13 @@ def test_parts_are_stratified_and_apart() -> None:
     assert torch.equal((parts.train.x * 255).round() / 255, parts.train.x)
 
 
+@pytest.mark.parametrize("fraction", [0.01, 0.99])
+def test_both_parts_have_items_of_every_class(fraction: float) -> None:
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100, validation=fraction)
+    counts = sorted((min(part.y.bincount().tolist()), len(part)) for part in (parts.train, parts.validation))
+    assert counts == [(1, 10), (9, 90)]
+
+
 def test_bad_input(digits: Stream) -> None:
     with pytest.raises(SelfReminderError, match="7000 training images were asked for, the data has 6000"):
         flat_parts(data.load("embedded-mnist"), seed=0, count=7000)
@@ -132,6 +139,10 @@ def test_split_partitions_the_classes() -> None:
     assert split(parts, tasks=10, seed=1, classes=100)[0].name != stream[0].name
     with pytest.raises(SelfReminderError, match="do not divide into 7 tasks"):
         split(parts, tasks=7, seed=0, classes=100)
+    with pytest.raises(SelfReminderError, match="100 tasks of 100 classes have one each"):
+        split(parts, tasks=100, seed=0, classes=100)
+    with pytest.raises(SelfReminderError, match=r"task \d+ has no validation images"):
+        split(images("generated-100", 101), tasks=10, seed=0, classes=100)  # two of one class only
 
 
 def test_mixture_is_all_rgb() -> None:

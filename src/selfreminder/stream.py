@@ -139,12 +139,12 @@ def flat_parts(images: Images, *, seed: int, count: int | None = None, validatio
 
 
 def split_stratified(labels: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Indices of the rest and of a random `fraction` of every class, one item at least where there are two."""
+    """Indices of the rest and of a random `fraction` of every class, one item at least of both where there are two."""
     ranked = torch.randperm(len(labels), generator=generator)
     rest, held = [], []
     for label in torch.unique(labels):
         members = ranked[labels[ranked] == label]
-        cut = max(1, round(len(members) * fraction)) if len(members) > 1 else 0
+        cut = min(max(1, round(len(members) * fraction)), len(members) - 1)
         held.append(members[:cut])
         rest.append(members[cut:])
     return torch.cat(rest), torch.cat(held)
@@ -230,8 +230,13 @@ def split(parts: Parts, *, tasks: int, seed: int, classes: int, learned: int | N
     """
     if classes % tasks:
         raise SelfReminderError(f"{classes} classes do not divide into {tasks} tasks of the same size")
+    if classes == tasks:
+        raise SelfReminderError(f"{tasks} tasks of {classes} classes have one each, with nothing to tell it from")
     order = torch.randperm(classes, generator=torch.Generator().manual_seed(seed_for(seed, "partition")))
     groups = order.reshape(tasks, -1).sort(1).values
+    for index, group in enumerate(groups):
+        if not torch.isin(parts.validation.y, group).any():
+            raise SelfReminderError(f"task {index + 1} has no validation images: take more images, or fewer tasks")
 
     def make(index: int) -> Task:
         group = groups[index]
