@@ -6,6 +6,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -27,10 +28,11 @@ from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import read_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.progress import Done, Failed, Left, Progress
-from selfreminder.experiment.records import RECORDS, STATE, read
+from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read
 from selfreminder.experiment.run import run
 from selfreminder.experiment.search import Search
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.status import status
 from selfreminder.experiment.study import JOURNAL, Study, claimed, open_journal
 from selfreminder.experiment.sweep import read_sweep
 from selfreminder.experiment.tune import STEP_SIZES, STRENGTHS, Tuning
@@ -405,7 +407,7 @@ def test_a_run_that_nobody_wants_is_left_and_its_worker_goes_on(tmp_path: Path) 
     assert [job.answer for job in grid.all] == [Left(), Left(), Done(), Done()]
     assert (folder / long.key / STATE).exists()
     assert not (folder / waiting.key).exists()
-    assert read_grid(folder) == [job.experiment for job in grid.all]
+    assert read_grid(folder) == [job.experiment for job in grid.all[2:]]
     # What was left goes on as if it had not been.
     run(long, folder / long.key)
     run(long, folder / "whole")
@@ -431,6 +433,26 @@ def test_a_trial_that_falls_behind_is_left(tmp_path: Path) -> None:
     assert all(job.unwanted for job in left)
     (outcome,) = search.outcomes()
     assert [trial.state for trial in outcome.tried] == ["done"] * 4 + ["pruned"]
+    # Started again, what is done counts as done, and what was pruned is not left to be done.
+    again = Search(asked, tmp_path, 2)
+    finish(again)
+    assert [job.answer for job in again.grid.all] == [Done()] * 8
+    found = status(tmp_path)
+    assert (found.count("done"), len(found.runs), found.others) == (8, 8, 1)
+
+
+def test_status_knows_of_trials_to_come(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = tuning("ewc", sampler="tpe", trials=3, seeds=2, at={"tasks": 1})
+    search = Search(asked, tmp_path, 1)
+    first = search.grid.all[0].experiment
+    make_records(tmp_path, first, [[0.5]])
+    (tmp_path / first.key / TIMINGS).write_text('{"task": 0, "epoch": 0, "seconds": 10.0, "done": 1.0}\n')
+    news = search.grid.run()
+    with closing(news):
+        next(news)
+    assert main(["status", str(tmp_path)]) == 0
+    line = "1 of 2 runs done, 0 running, 0 failed, 1 left, about 4 to come; 0:50 of work left"
+    assert line in capsys.readouterr().out
 
 
 def test_what_diverges_is_as_bad_as_can_be(tmp_path: Path) -> None:

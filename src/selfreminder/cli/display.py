@@ -107,7 +107,9 @@ def watched(grid: Grid) -> Generator[Job | None]:
 def _overall(grid: Grid) -> str:
     done = sum(isinstance(job.answer, Done) for job in grid.all)
     elsewhere = sum(job.elsewhere and job.answer is None for job in grid.all)
-    parts = [f"{done} of {len(grid.all) + grid.to_come()} runs done"]
+    left = sum(job.given_up for job in grid.all)
+    parts = [f"{done} of {len(grid.all) - left + grid.to_come()} runs done"]
+    parts += [f"{left} ended early"] if left else []
     parts += [f"{len(grid.failures)} failed"] if grid.failures else []
     parts += [f"{elsewhere} in another process"] if elsewhere else []
     # What is done at a task's end is ended first, which may take a while.

@@ -59,12 +59,13 @@ def _line(found: Status) -> str:
     running, waiting = found.count("running"), found.count("left")
     line = f"{found.count('done')} of {len(found.runs)} runs done, {running} running, "
     line += f"{found.count('failed')} failed, {waiting} left"
+    line += f", about {found.to_come} to come" if found.to_come else ""
     if running:
         line += f"; {show_time(found.seconds_left)} left"
-    elif waiting:
+    elif waiting or found.to_come:
         line += f"; {show_time(found.work_left)} of work left for one process: start the same command again"
     if found.others:
-        line += f" ({found.others} more in the folder, of earlier grids)"
+        line += f" ({found.others} more in the folder, of earlier grids or ended early)"
     return line
 
 
@@ -75,6 +76,7 @@ def _summary(folder: Path, found: Status) -> dict[str, object]:
         "folder": str(folder),
         **counts,
         "others": found.others,
+        "to_come": found.to_come,
         **times,
         "results": [run.as_dict() for run in found.runs],
     }

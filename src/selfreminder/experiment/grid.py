@@ -104,7 +104,7 @@ class Grid:
         SIGINT and SIGTERM make the workers save their states and end; then KeyboardInterrupt is raised.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_grid(self.folder, (job.experiment for job in self.all), self.about)
+        self._write()
         for job in self.all:
             if isinstance(job.answer, Done):
                 tidy(job.folder)
@@ -140,6 +140,8 @@ class Grid:
                     workers = [worker for worker in workers if worker.alive]
                     if not self.stopping:
                         workers += [Worker(self.data_dir) for _ in range(min(crashed, len(waiting)))]
+                if self.more is not None:
+                    self._write()  # without what was left
                 if self.stopping:
                     raise KeyboardInterrupt
             finally:
@@ -152,9 +154,15 @@ class Grid:
             added = self._add(self.more())
             if not added:
                 return
-            write_grid(self.folder, (job.experiment for job in self.all), self.about)
+            self._write()
             waiting.extend(job for job in added if job.answer is None)
             yield from (job for job in added if job.answer is not None)
+
+    def _write(self) -> None:
+        """Let the folder know its runs, but for those that nobody wants any more."""
+        wanted = {job.experiment.key: job.experiment for job in self.all if not job.given_up}
+        to_come = {"to_come": count} if (count := self.to_come()) else {}
+        write_grid(self.folder, wanted.values(), {**self.about, **to_come})
 
     def _employ(self, worker: Worker, waiting: deque[Job]) -> Iterator[Job]:
         """Give a worker the first job that nobody has; yields those that others have finished meanwhile."""

@@ -45,6 +45,11 @@ class Job:
         """Whether a worker of this process has it."""
         return self.started is not None and self.answer is None
 
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody wants it any more, unless it was done before it heard of that."""
+        return self.unwanted and not isinstance(self.answer, Done)
+
     def advance(self, progress: Progress) -> None:
         """Take note of how far it is."""
         self.progress = progress

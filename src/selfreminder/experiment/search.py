@@ -30,8 +30,7 @@ class Search:
         for study in self.studies:
             if not study.open:
                 study.ask()  # one of each method, so that all are checked before any is trained
-            runs += study.choice.reference_runs
-            runs += [run for trial in study.open.values() for run in trial.runs]
+            runs += [*study.choice.reference_runs, *study.runs]
         self.grid = Grid(
             {run.key: run for run in runs}.values(),
             folder,

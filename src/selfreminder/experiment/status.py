@@ -1,14 +1,14 @@
 """How a folder's runs stand, read from their files alone: whoever runs them is not disturbed."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.failures import read_failure
-from selfreminder.experiment.folder import read_grid, run_folders
+from selfreminder.experiment.folder import read_about, read_grid, run_folders
 from selfreminder.experiment.lock import held
 from selfreminder.experiment.progress import Failed
 from selfreminder.experiment.records import TIMINGS, read
@@ -65,6 +65,8 @@ class Status:
     """runs in the folder that are not of the grid that was started last"""
     work_left: float | None
     """seconds of work of one process that are left, from the times measured; None where there are none"""
+    to_come: int = 0
+    """runs of a tuning's trials that have not begun, about"""
 
     def count(self, state: State) -> int:
         return sum(run.state == state for run in self.runs)
@@ -86,7 +88,9 @@ def status(folder: Path) -> Status:
     if not found:
         raise SelfReminderError(f"{folder} holds no runs: give the folder of a grid or a comparison")
     runs = [_status(experiment, path) for path, experiment in found.items()]
-    return Status(runs, len(set(begun) - found.keys()), _work_left(runs))
+    said = (read_about(folder) or {}).get("to_come")
+    to_come = said if isinstance(said, int) else 0
+    return Status(runs, len(set(begun) - found.keys()), _work_left(runs, to_come), to_come)
 
 
 def _status(experiment: Experiment, folder: Path) -> RunStatus:
@@ -133,7 +137,10 @@ def _measured(folder: Path) -> tuple[float, float]:
     return sum(seconds.values()), part
 
 
-def _work_left(runs: Iterable[RunStatus]) -> float | None:
+def _work_left(runs: Sequence[RunStatus], to_come: int) -> float | None:
     speeds = Speeds((run.experiment, run.part, run.seconds) for run in runs if run.seconds and run.part)
-    whole = [(run, speeds.seconds(run.experiment)) for run in runs if run.state in ("running", "left")]
-    return sum((1 - run.part) * seconds for run, seconds in whole if seconds is not None) if speeds else None
+    if not speeds:
+        return None
+    whole = [(1 - run.part, speeds.seconds(run.experiment)) for run in runs if run.state in ("running", "left")]
+    whole += [(to_come / len(runs), speeds.seconds(run.experiment)) for run in runs]  # as long as those so far
+    return sum(part * seconds for part, seconds in whole if seconds is not None)

@@ -132,6 +132,13 @@ class Study:
         left = 0 if self._sampler == "grid" else max(0, self._count - len(self._trials))
         return left * len(self.choice.seeds)
 
+    @property
+    def runs(self) -> list[Experiment]:
+        """Of the trials that are done or under way."""
+        done = [t for t in self._of_this if t.state == TrialState.COMPLETE and not t.user_attrs.get("diverged")]
+        runs = [run for trial in done for run in self.choice.runs(self._settings(trial))]
+        return runs + [run for trial in self.open.values() for run in trial.runs]
+
     def ask(self) -> Trial | None:
         """Begin a trial; None if there are as many as there should be."""
         count = len(self._trials)
@@ -179,8 +186,7 @@ class Study:
 
     def outcome(self, folder: Path) -> Outcome:
         """What was tried, from the least settings to the greatest."""
-        trials = self._trials if self._sampler == "grid" else self._trials[: self._count]
-        tried = [self._tried(trial, folder) for trial in trials]
+        tried = [self._tried(trial, folder) for trial in self._of_this]
         tried.sort(key=lambda each: [self._place(name, value) for name, value in each.settings.items()])
         references = _records(self.choice.reference_runs, folder)
         newest = self.choice.value(references) if references else None
@@ -200,6 +206,11 @@ class Study:
     def _place(self, name: str, value: Any) -> float:
         candidates = self.choice.candidates[name]
         return value if is_numeric(candidates) else candidates.index(value)
+
+    @property
+    def _of_this(self) -> list[FrozenTrial]:
+        """The trials that count: of tpe, there may have been more before."""
+        return self._trials if self._sampler == "grid" else self._trials[: self._count]
 
     @property
     def _trials(self) -> list[FrozenTrial]:
