@@ -503,7 +503,7 @@ def test_a_figure_is_run_and_gone_on_with(tmp_path: Path, capsys: pytest.Capture
     assert {each["figure"]: each["done"] for each in said["figures"]}["mixture"] == 5
     assert {each["verdict"] for each in said["results"]} == {"not enough data"}, "its images are made up"
     page = (folder / "index.html").read_text(encoding="utf-8")
-    assert "What is kept" in page and "Made-up images in color, rho, mixture" in page
+    assert "What is kept" in page and "Made-up images in color, rho, bytes-split, mixture" in page
     assert main(["status", str(folder)]) == 0
     assert "5 of 5 runs done" in capsys.readouterr().out
     assert main([*arguments, "--draw-only"]) == 0

@@ -488,7 +488,7 @@ def test_a_table_goes_before_the_one_that_comes_with_selfreminder(tmp_path: Path
         "[permuted-mnist.small.ewc]\nstrength = 7\nlr = 0.002\nvalidation = {}\n"
         "[permuted-mnist.small.icarl.at_per_class.1]\nstrength = 8\nvalidation = {}\n"
         "[mixture.demo.icarl]\nstrength = 3\nvalidation = {}\nwhere = { tasks = 3, epochs = 2 }\n"
-        '[mixture.small.fsr-logit.at_per_task.9]\nstrength = 9\nmemory_batch = "none"\nvalidation = {}\n'
+        '[split-cifar10.small.fsr-logit.at_per_task.9]\nstrength = 9\nmemory_batch = "none"\nvalidation = {}\n'
     )
 
     def chosen(method: str, size: Size | None = None, benchmark: str = "permuted-mnist") -> dict[str, Any]:
@@ -499,8 +499,8 @@ def test_a_table_goes_before_the_one_that_comes_with_selfreminder(tmp_path: Path
     assert chosen("fsr-logit", Size(1)) == tuned("permuted-mnist", "small", "fsr-logit", Size(1)) != chosen("fsr-logit")
     assert chosen("icarl", Size(1))["strength"] == 8
     assert chosen("icarl", Size(77)) == chosen("icarl") == tuned("permuted-mnist", "small", "icarl")
-    assert chosen("fsr-logit", Size(per_task=9), "mixture") == {"strength": 9, "memory_batch": None}
-    assert not_tuned("mixture", "small", "fsr-logit", Size(per_task=9), table) is None
+    assert chosen("fsr-logit", Size(per_task=9), "split-cifar10") == {"strength": 9, "memory_batch": None}
+    assert not_tuned("split-cifar10", "small", "fsr-logit", Size(per_task=9), table) is None
     assert not_tuned("mixture", "demo", "fsr-logit", None, table) == "fsr-logit: defaults"
     assert not_tuned("mixture", "demo", "icarl", None, table) == "icarl: what was chosen with 3 tasks, 2 epochs"
 
