@@ -236,6 +236,24 @@ def test_options() -> None:
         methods.build("fsr-logits", SETTINGS, {})
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("fsr-distill", "temperature", 0),
+        ("fsr-distill", "temperature", "2"),
+        ("lwf", "temperature", -1.0),
+        ("hat", "s_max", 0.0),
+        ("hat", "clamp", True),
+        ("generative-replay", "generator_lr", -1),
+        ("generative-replay", "hidden", 0),
+        ("generative-replay", "latent", 1.5),
+    ],
+)
+def test_options_that_are_out_of_range_are_refused(name: str, option: str, value: object) -> None:
+    with pytest.raises(SelfReminderError, match=f"{option} is {value!r}: it (must be a number above 0|is a whole)"):
+        methods.build(name, SETTINGS, {option: value})
+
+
 def test_joint_starts_again_from_the_initial_weights_and_sees_all(digits: Stream) -> None:
     model, method = start("joint", digits)
     initial = {key: value.clone() for key, value in model.state_dict().items()}

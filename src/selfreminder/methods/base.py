@@ -58,6 +58,13 @@ class Method:
     clip: ClassVar[float] = 1e4
     """the largest gradient norm, in protocols that clip"""
 
+    def check_above_0(self, *options: str) -> None:
+        """Raise if one of these options is not a number above 0."""
+        for option in options:
+            value = getattr(self, option)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise SelfReminderError(f"{option} is {value!r}: it must be a number above 0")
+
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         """Called once, before the first task and before a resumed state is loaded; may wrap the model."""
         return model

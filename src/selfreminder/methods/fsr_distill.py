@@ -17,5 +17,9 @@ class FsrDistill(MemoryMethod):
     temperature: float = 2.0
     """τ"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_above_0("temperature")
+
     def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
         return distill(logits, kept.logits, kept.mask, temperature=self.temperature)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from selfreminder.errors import SelfReminderError
 from selfreminder.methods.base import Batch, Method, Step
 from selfreminder.seeds import seed_for
+from selfreminder.sizes import as_index
 from selfreminder.stream import Task
 
 
@@ -63,6 +64,11 @@ class GenerativeReplay(Method):
     """units of its code"""
     generator_lr: float = 1e-3
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.check_above_0("generator_lr", "hidden", "latent")
+        for option in ("hidden", "latent"):
+            as_index(option, getattr(self, option))
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         x = stream[0].train.x

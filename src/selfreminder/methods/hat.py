@@ -82,9 +82,7 @@ class Hat(Method):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("s_max", "clamp"):
-            if not getattr(self, name) > 0:
-                raise SelfReminderError(f"hat: {name} is {getattr(self, name)}: it must be above 0")
+        self.check_above_0("s_max", "clamp")
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         heads = [task.head for task in stream]

@@ -28,6 +28,9 @@ class Lwf(Method):
     temperature: float = 2.0
     """τ"""
 
+    def __post_init__(self) -> None:
+        self.check_above_0("temperature")
+
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         assert isinstance(model, Network)
         self._previous = copy.deepcopy(model).requires_grad_(False)
