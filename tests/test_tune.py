@@ -662,6 +662,19 @@ def test_figures(tmp_path: Path, kind: str) -> None:
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_a_title_does_not_run_over_the_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr("selfreminder.report.tuning.save", lambda figure, _: kept.append(figure) or [])
+    outcome = outcome_of([Tried({"strength": 1.0}, "done", 0.5)], {"strength": (1.0,)})
+    long = "fsr-logitlab on nonlinear-mnist (embedded-mnist), scale small, memory of 10 per class and some more words"
+    tuning_figure(outcome, f"{long}\nall tasks at the end; one seed", tmp_path / "x")
+    (figure,) = kept
+    assert figure.get_suptitle().endswith("\nall tasks at the end; one seed")
+    figure.draw_without_rendering()
+    of_title, of_all = figure._suptitle.get_window_extent(), figure.bbox
+    assert of_all.x0 <= of_title.x0 < of_title.x1 <= of_all.x1
+
+
 def test_no_figure_of_nothing(tmp_path: Path) -> None:
     assert tuning_figure(outcome_of([], {"strength": (1.0,)}), "title", tmp_path / "x") == []
 

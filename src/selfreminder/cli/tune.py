@@ -230,7 +230,7 @@ def _estimate(tried: Tried | None) -> Estimate | None:
 
 def _title(tuning: Tuning, choice: Choice) -> str:
     at, base = tuning.comparison, choice.base
-    memory = f", memory of {base.size}" if uses(base.method, "per_class") else ""
+    memory = f"\nmemory of {base.size}" if uses(base.method, "per_class") else ""
     judged = "the newest task" if choice.by_newest else "all tasks at the end"
     of_seeds = "one seed" if tuning.seeds == 1 else f"mean and standard error of {tuning.seeds} seeds"
     return f"{base.method} on {at.benchmark} ({base.data}), scale {at.scale}{memory}\n{judged}; {of_seeds}"

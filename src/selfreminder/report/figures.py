@@ -1,5 +1,6 @@
 """The paper's figures, drawn from results."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,15 @@ STYLE: dict[Any, Any] = {
 }
 LINE: dict[str, Any] = {"markersize": 3.5, "linewidth": 1.4, "elinewidth": 0.9, "capsize": 1.5}
 """how `Axes.errorbar` draws a line"""
+_LETTERS = 14
+"""of a title in an inch"""
+
+
+def entitle(figure: Figure, title: str) -> None:
+    """Give a figure a title, broken into lines that do not run over its edges."""
+    most = int(_LETTERS * figure.get_figwidth())
+    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, most)]
+    figure.suptitle("\n".join(lines), fontsize=9)
 
 
 def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
@@ -45,7 +55,7 @@ def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Pat
         axes.set_xlabel("Tasks learned")
         axes.set_ylabel("Forgetting ratio ρ (0: as joint training)")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        figure.suptitle(title, fontsize=9)
+        entitle(figure, title)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
         return save(figure, stem)
 
@@ -65,7 +75,7 @@ def two_panels(results: list[MethodResult], title: str, stem: Path) -> list[Path
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         left.set_ylabel("Test accuracy")
         left.set_ylim(0, 1)
-        figure.suptitle(title, fontsize=9)
+        entitle(figure, title)
         figure.legend(*left.get_legend_handles_labels(), loc="outside right center")
         return save(figure, stem)
 

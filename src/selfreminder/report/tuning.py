@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 
 from selfreminder.experiment.choice import Outcome, Tried, is_numeric, text_of
-from selfreminder.report.figures import LINE, STYLE, save
+from selfreminder.report.figures import LINE, STYLE, entitle, save
 from selfreminder.report.looks import look
 
 _NAMES = {"strength": "Strength λ", "lr": "Step size"}
@@ -45,7 +45,8 @@ def tuning_figure(outcome: Outcome, title: str, stem: Path) -> list[Path]:
             at = [across.of(trial.settings) for trial in outcome.tried if trial.state == state]
             if at:
                 below = {"transform": axes.get_xaxis_transform(), "clip_on": False, "linestyle": "none"}
-                axes.plot(at, [0.0] * len(at), marker=marker, color="#888888", label=state, **below)
+                # Above the axis, whose ticks they would else be taken for.
+                axes.plot(at, [0.04] * len(at), marker=marker, markersize=9, color="#888888", label=state, **below)
         if outcome.chosen is not None:
             best = outcome.chosen
             words = ", ".join(f"{_name(name)} {text_of(value)}" for name, value in best.settings.items())
@@ -56,7 +57,7 @@ def tuning_figure(outcome: Outcome, title: str, stem: Path) -> list[Path]:
         if outcome.adams_newest is not None:
             axes.axhline(outcome.adams_newest, color=look("adam", [])[0], linewidth=1.0, label="adam")
         axes.set_ylabel("Validation accuracy")
-        figure.suptitle(title, fontsize=9)
+        entitle(figure, title)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
         return save(figure, stem)
 
