@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from selfreminder.errors import SelfReminderError
 from selfreminder.methods.base import Batch, Method, Step
 from selfreminder.seeds import seed_for
-from selfreminder.sizes import as_index
 from selfreminder.stream import Task
 
 
@@ -67,8 +66,6 @@ class GenerativeReplay(Method):
 
     def __post_init__(self) -> None:
         self.check_above_0("generator_lr", "hidden", "latent")
-        for option in ("hidden", "latent"):
-            as_index(option, getattr(self, option))
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         x = stream[0].train.x
