@@ -299,8 +299,9 @@ EQUATIONS: dict[str, tuple[dict[str, object], Callable[[Tensor, Tensor, Tensor],
 }
 
 
+@pytest.mark.parametrize("part", ["training", "validation"])
 @pytest.mark.parametrize("name", EQUATIONS)
-def test_the_loss_is_the_equation_of_the_file(name: str, stream: Stream) -> None:
+def test_the_loss_is_the_equation_of_the_file(name: str, stream: Stream, part: str) -> None:
     """In the third task, by hand, at weights that have moved since the second: every term, option and head."""
     assert set(memory_methods) <= set(EQUATIONS)
     options, equation = EQUATIONS[name]
@@ -311,11 +312,13 @@ def test_the_loss_is_the_equation_of_the_file(name: str, stream: Stream) -> None
         learn(model, method, stream, range(index, index + 1))
         ends.append(copy.deepcopy(model).eval())
     data, rows = method.training_set(stream[2]), torch.arange(40)
+    if part == "validation":
+        data = method.validation_set(stream[2])
     with torch.no_grad():
         for p in model.parameters():
             p *= 1.5
     batch = Batch(data.x[rows], data.y[rows], stream[2].head, rows)
-    loss = method.loss(model.train(), batch, Step(2, 0, 0.0, torch.Generator()))
+    loss = method.loss(model.train(part == "training"), batch, Step(2, 0, 0.0, torch.Generator()))
 
     entropy = expected = F.cross_entropy(method.predict(model, batch.x, batch.head), batch.y)
     for task in stream[:2]:
@@ -349,18 +352,24 @@ def test_generative_replay_is_its_equation(digits: Stream) -> None:
     replayed = -(previous(made).softmax(1) * model(made).log_softmax(1)).sum(1).mean()
     expected = F.cross_entropy(model(batch.x), batch.y) / 2 + 0.7 / 2 * replayed
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=0)  # beside the generator's, which is large
-    ours, wanted = (torch.autograd.grad(each, list(model.parameters())) for each in (loss, expected))
-    for a, b in zip(ours, wanted):
-        torch.testing.assert_close(a, b)
+    noise = torch.Generator()
+    learned = sum(method._autoencoder.loss(x, noise).mean() / 2 for x in (batch.x, made))  # in the same proportion
+    for by, learner in ((expected, model), (learned, method._autoencoder)):
+        ours, wanted = (torch.autograd.grad(e, list(learner.parameters()), retain_graph=True) for e in (loss, by))
+        for a, b in zip(ours, wanted):
+            torch.testing.assert_close(a, b)
 
 
 def test_joint_has_each_item_at_the_head_of_its_task(headed_digits: Stream) -> None:
     _, method = start("joint", headed_digits)
-    data, parts = method.training_set(headed_digits[2]), [task.train for task in headed_digits]
-    assert data.heads is not None
-    assert data.heads.tolist() == [head for head, part in enumerate(parts) for _ in range(len(part))]
-    assert torch.equal(data.x, torch.cat([part.x for part in parts]))
-    assert torch.equal(data.y, torch.cat([part.y for part in parts]))
+    for whole, parts in (
+        (method.training_set(headed_digits[2]), [task.train for task in headed_digits]),
+        (method.validation_set(headed_digits[2]), [task.validation for task in headed_digits]),
+    ):
+        assert whole.heads is not None
+        assert whole.heads.tolist() == [head for head, part in enumerate(parts) for _ in range(len(part))]
+        assert torch.equal(whole.x, torch.cat([part.x for part in parts]))
+        assert torch.equal(whole.y, torch.cat([part.y for part in parts]))
 
 
 def test_the_settings_of_a_memory_method_are_those_of_its_reminder() -> None:
