@@ -19,6 +19,15 @@ def test_the_papers_parameter_counts() -> None:
     assert count(alexnet, biases=True) == 6_708_772
 
 
+def test_alexnet_is_hats() -> None:
+    """What its parameter count does not say: dropout, and inputs by CIFAR's mean and deviation."""
+    normalise, *rest = AlexNet(1 / 16).body
+    assert [layer.p for layer in rest if isinstance(layer, Dropout)] == [0.2, 0.2, 0.5, 0.5, 0.5]
+    pixel = torch.tensor([[125.3, 123.0, 113.9], [125.3 + 63.0, 123.0 + 62.1, 113.9 + 66.7]]) / 255
+    normal = normalise(pixel.reshape(2, 3, 1, 1)).flatten(1)
+    torch.testing.assert_close(normal, torch.tensor([[0.0] * 3, [1.0] * 3]))
+
+
 @pytest.mark.parametrize("name", ["cifar10-vgg", "cifar100-alexnet"])
 def test_width_and_shapes(name: str) -> None:
     model = build_model(name, width=1 / 16, seed=0, heads=(10, 7))
