@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfreminder import methods
+from selfreminder import data, methods
 from selfreminder.errors import SelfReminderError
 from selfreminder.methods.base import Batch, MemoryMethod, Method, Step
 from selfreminder.methods.generative_replay import GenerativeReplay
 from selfreminder.models import build_model
 from selfreminder.sizes import Size
-from selfreminder.stream import Stream
+from selfreminder.stream import Stream, image_parts, mixture, recoloured
 from selfreminder.train import StoppedError, Training, TrainState, Watcher, accuracy, predicted_right, train
 
 HOW = Training(epochs=2, batch_size=64, lr=1e-3, seed=5)
@@ -222,6 +222,20 @@ def test_a_memory_that_cannot_be_is_refused_before_training(
     method = methods.build(name, SETTINGS | {"size": size}, {})
     with pytest.raises(SelfReminderError, match=message):
         method.prepare(build_model("mnist-mlp", width=1 / 16, seed=5), digits)
+
+
+def test_a_memory_must_fit_every_task() -> None:
+    """A later one may have fewer items of a class, or larger items."""
+    coloured = image_parts(data.load("generated-10"), seed=0)
+    sets = [("many", 10, coloured), ("few", 100, image_parts(data.load("generated-100"), seed=0))]
+    later = next(stream for seed in range(9) if (stream := mixture(sets, seed=seed))[1].name == "few")
+    for stream, size, message in (
+        (later, Size(per_class=20), "the largest class has 4 items"),
+        (recoloured(coloured), Size(budget="20KB"), "holds 1 items of 12343 bytes, fewer than one for each of the 5"),
+    ):
+        model = build_model("cifar100-alexnet", width=1 / 32, seed=0, heads=stream.heads)
+        with pytest.raises(SelfReminderError, match=message):
+            methods.build("fsr-logit", {"size": size}, {}).prepare(model, stream)
 
 
 def test_options() -> None:

@@ -176,19 +176,21 @@ class MemoryMethod(Method):
         if stream[0].head is not None:
             self.reminder.logits_of = self.logits_of
         # A memory larger than the data, or an unknown selection, should not come to light after hours.
-        train, budget = stream[0].train, self.size.budget_bytes
         find(self.select)
-        if budget is None:
-            shares(train.y, per_class=self.size.per_class, total=self.size.per_task)
-        else:
-            some = train.x[:100]
-            logits = torch.zeros(len(some), stream[0].classes)
-            item = Memory.of({"x": some}, logits, task=0, codecs=self.codec, logit_codec=self.logit_codec).item_nbytes
-            if budget // item < len(stream):
-                raise SelfReminderError(
-                    f"a budget of {self.size.budget} holds {budget // item} items of {item} bytes, "
-                    f"fewer than one for each of the {len(stream)} tasks: raise the budget"
-                )
+        some, budget = Memory(), self.size.budget_bytes
+        for task in stream:
+            train = task.parts.train
+            if budget is None:
+                shares(train.y, per_class=self.size.per_class, total=self.size.per_task)
+            else:
+                x = task.transform(train.x[:100])
+                logits, kind = torch.zeros(len(x), task.classes), self.logit_codec
+                some = some + Memory.of({"x": x}, logits, task=task.index, codecs=self.codec, logit_codec=kind)
+        if budget is not None and budget // some.item_nbytes < len(stream):
+            raise SelfReminderError(
+                f"a budget of {self.size.budget} holds {budget // some.item_nbytes} items of {some.item_nbytes} bytes, "
+                f"fewer than one for each of the {len(stream)} tasks: raise the budget"
+            )
         return model
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
