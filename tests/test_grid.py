@@ -518,6 +518,16 @@ def test_a_damaged_record_does_not_hide_the_others(
     assert (tmp_path / "paper" / GRID).read_bytes() == before
 
 
+def test_a_grid_takes_as_long_as_its_longest_run(tmp_path: Path) -> None:
+    grid = Grid([replace(TINY, seed=seed) for seed in range(2)], tmp_path, jobs=2, more=list)
+    done, last = grid.all
+    for job, fraction in ((done, 1.0), (last, 0.25)):
+        job.started, job.first_fraction = time.monotonic() - 10, 0.0
+        job.progress = Progress(1, 2, 1, 2, None, fraction)
+    done.answer = Done()
+    assert grid.seconds_left() == pytest.approx(30, rel=0.1)
+
+
 def test_times_are_those_of_the_runs_most_alike() -> None:
     small, large = replace(TINY, method="ewc"), replace(TINY, method="ewc", width=1.0)
     seen = [(small, 1.0, 4.0)] * 30 + [(large, 0.5, 200.0), (replace(TINY, images=150), 1.0, 2.0)]

@@ -74,13 +74,13 @@ class Grid:
         seen = [(job.experiment, 1.0, s) for job in self.all if (s := job.seconds_for_all()) is not None]
         if not seen:
             return None
-        speeds, left = Speeds(seen), 0.0
+        speeds, left = Speeds(seen), [0.0]
         for job in self.all:
             if job.answer is None:
                 own = job.seconds_left()
-                left += (speeds.seconds(job.experiment) or 0.0) if own is None else own
-        left += self.to_come() * sum(seconds for *_, seconds in seen) / len(seen)
-        return left / self.workers
+                left.append((speeds.seconds(job.experiment) or 0.0) if own is None else own)
+        to_come = self.to_come() * sum(seconds for *_, seconds in seen) / len(seen)
+        return max((sum(left) + to_come) / self.workers, *left)  # a run has one worker, however many there are
 
     @property
     def workers(self) -> int:
