@@ -23,6 +23,7 @@ from selfreminder.cli.display import failure_lines
 from selfreminder.cli.main import main
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment import failures, room, worker
+from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.failures import FAILURE, TRACE, given_up, keep_failure, read_failure
 from selfreminder.experiment.folder import GRID, claimed, read_grid, write_grid
 from selfreminder.experiment.grid import Grid
@@ -537,6 +538,19 @@ def test_times_are_those_of_the_runs_most_alike() -> None:
     assert speeds.seconds(replace(small, method="lwf")) == pytest.approx(4.0)  # the same data, another method
     assert speeds.seconds(replace(TINY, images=150, method="ewc")) == pytest.approx(2.0)
     assert Speeds([]).seconds(small) is None
+
+
+def test_a_comparison_without_results_is_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = Comparison(benchmark="permuted-mnist", methods=("adam",), seeds=1, tasks=2)
+    with comparison.claimed(tmp_path / "x"):
+        (run,) = comparison.experiments
+        keep_failure(tmp_path / "x" / run.key, Failed("loss is nan", "diverged"))
+        keep_failure(tmp_path / "x" / run.key, Failed("loss is nan", "diverged"))
+    options = ["--methods", "adam", "--seeds", "1", "--tasks", "2", "--out", str(tmp_path / "x"), "--json"]
+    assert main(["compare", "permuted-mnist", *options]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["results"] == []
+    assert "loss is nan" in captured.err
 
 
 def test_a_damaged_record_stops_a_comparison_and_fails_in_a_grid(tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ def compare(
         found = results(records for job in grid.all if (records := read(job.folder)) is not None)
         if found:
             _present(comparison, found, folder, json)
+        elif json:
+            print(json_format.dumps({"benchmark": benchmark, "scale": scale, "folder": str(folder), "results": []}))
     say_failures(grid)
     return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
 
