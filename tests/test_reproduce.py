@@ -7,7 +7,7 @@ import random
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from html import escape
@@ -38,6 +38,7 @@ from selfreminder.report.paper_figures_files import draw, title
 from selfreminder.report.paper_figures_memory import bytes_kept, bytes_kept_with_heads, where_equal
 from selfreminder.report.paper_figures_plates import plate
 from selfreminder.report.paper_page import paper_page
+from selfreminder.report.reproduction import read_reproduction
 
 SCALE = "small"
 IDS = [claim.id for claim in claims()]
@@ -428,6 +429,33 @@ def test_draw_only_of_folders_in_a_folder(tmp_path: Path, capsys: pytest.Capture
     old.write_text(old.read_text().replace('"flips"', '"flops"'))
     assert main(["reproduce", "all", "--scale", SCALE, "--draw-only", "--out", str(tmp_path)]) == 2
     assert "holds records of an earlier version, without 'flips'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tasks: tasks[1]["test"].pop(),
+        lambda tasks: tasks[1]["test"].clear(),
+        lambda tasks: tasks[1].update(test=[0.9, float("nan")]),
+        lambda tasks: tasks[1].update(test=[0.9, 9.0]),
+        lambda tasks: tasks[1].update(test=[0.9, "9"]),
+        lambda tasks: tasks[1].pop("test"),
+        lambda tasks: tasks[1].pop("probe"),
+        lambda tasks: tasks.reverse(),
+    ],
+)
+def test_numbers_that_no_run_writes_are_damage(tmp_path: Path, damage: Callable[[list[dict[str, Any]]], Any]) -> None:
+    """A claim is not judged by them, and the others are as they were."""
+    wanted = write_world(tmp_path, "logit-bars", "heatmaps")
+    one = next(e for e in wanted if e.method == "adam")
+    start, *tasks, end = made_up(one)
+    damage(tasks)
+    text = "".join(json.dumps(event) + "\n" for event in (start, *tasks, end))
+    (tmp_path / one.key / RECORDS).write_text(text, encoding="utf-8")
+    found = read_reproduction(tmp_path, SCALE)
+    assert len(found.damaged) == 1 and f"{one.key}/{RECORDS} is damaged" in found.damaged[0]
+    verdicts = {v.id: v.verdict for v in found.verdicts}
+    assert verdicts["C12"] == "not enough data" != verdicts["C11"]
 
 
 @pytest.mark.parametrize(

@@ -101,12 +101,24 @@ def read(folder: Path, length: int | None = None) -> Records | None:
                 if not events or length is not None or not (folder / STATE).exists():
                     raise
                 break
-        return Records(
+        found = Records(
             experiment=Experiment(**events[0]["experiment"]),
             versions=events[0]["versions"],
             epochs=tuple(event for event in events if event["event"] == "epoch"),
             tasks=tuple(event for event in events if event["event"] == "task"),
             done=events[-1]["event"] == "done",
         )
+        _check(found)
+        return found
     except (ValueError, LookupError, TypeError) as error:
         raise SelfReminderError(f"{path} is damaged ({error}): remove its folder to run it again") from None
+
+
+def _check(records: Records) -> None:
+    """Raise ValueError unless each task has an accuracy for every task so far: a wrong one would be averaged unseen."""
+    for place, event in enumerate(records.tasks):
+        row = event["test"]
+        if event["task"] != place or len(row) != place + 1 or not all(0 <= share <= 1 for share in row):
+            raise ValueError(f"test of task {event['task']} is {row}, not an accuracy for each of {place + 1} tasks")
+        if place < records.experiment.probe and "probe" not in event:
+            raise ValueError(f"task {place} has no probe")
