@@ -53,7 +53,7 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
     style = element("style", (Path(__file__).parent / "gallery.css").read_text(encoding="utf-8"))
     if not len(memory):
         return element("div", style, note("The memory is empty."), class_="gallery")
-    shown = memory.take(_first_of_each_class(memory, most))
+    shown = first_of_each_class(memory, most)
     inputs = shown.draw(len(shown)).inputs
     seen = {name: pictures(x) for name, x in inputs.items()}
     rows = list(enumerate(items(shown)))
@@ -72,13 +72,14 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
     )
 
 
-def _first_of_each_class(memory: Memory, most: int) -> Tensor:
+def first_of_each_class(memory: Memory, most: int) -> Memory:
+    """At most so many items, evenly of every class of every task."""
     groups: dict[tuple[int, int], list[int]] = {}
     for row, group in enumerate(zip(memory.tasks.tolist(), memory.labels.tolist())):
         groups.setdefault(group, []).append(row)
     shares = share_evenly(most, [len(rows) for rows in groups.values()])
     chosen = [row for share, rows in zip(shares, groups.values()) for row in rows[:share]]
-    return torch.tensor(sorted(chosen), device=memory.device)
+    return memory.take(torch.tensor(sorted(chosen), dtype=torch.long, device=memory.device))
 
 
 def _caption(shown: Memory, seen: dict[str, Pictures | None]) -> list[Element]:

@@ -26,8 +26,6 @@ from selfreminder.report.settings import redo_block, settings_block
 
 _SMALL = (300.0, 190.0)
 """of a chart of bars, of which there are many"""
-_MOST_KEPT = 20
-"""items of a memory that the page shows"""
 _PAPER = "J. Wen, Y. Cao, R. Huang: Few-Shot Self Reminder to Overcome Catastrophic Forgetting, 2018, arXiv:1812.00543"
 _WITH_OWN_LOOKS = ("memory-sizes", "selection", "bytes")
 """figures in which a colour or a marker is not that of a method"""
@@ -36,7 +34,7 @@ _WITH_MATRICES = ("permuted", "nonlinear", "color", "rho", "generative-replay", 
 
 @dataclass(frozen=True)
 class Kept:
-    """A memory that can be looked at."""
+    """Items of a memory that can be looked at."""
 
     path: Path
     run: str
@@ -202,7 +200,7 @@ def _kept_block(kept: Kept | None) -> Element | None:
         memory = open_memory(kept.path)
     except MemoryFileError as error:
         return section("What is kept", warning(str(error)))
-    return section("What is kept", note(f"A memory of {kept.run}."), gallery(memory, most=_MOST_KEPT))
+    return section("What is kept", note(f"Some items of a memory of {kept.run}."), gallery(memory))
 
 
 def _redo_all(shown: Sequence[Shown]) -> Element:

@@ -6,16 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from selfreminder.atomic import write_text
-from selfreminder.errors import SelfReminderError
+from selfreminder.errors import MemoryFileError, SelfReminderError
 from selfreminder.experiment.records import RECORDS, Records, read
+from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.report.claims import Verdict, as_json, judge
+from selfreminder.report.gallery import first_of_each_class
 from selfreminder.report.paper_figures import Shown, gather
 from selfreminder.report.paper_figures_files import KINDS, draw
 from selfreminder.report.paper_figures_plates import plate
 from selfreminder.report.paper_page import Kept, paper_page
 
 PAGE, CLAIMS, FIGURES = "index.html", "claims.json", "figures"
-_MEMORY = "memory.safetensors"
+_MEMORY, _SHOWN = "memory.safetensors", "memory-shown.safetensors"
+_MOST_SHOWN = 20
+"""items of a memory that the page shows"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,6 @@ class Reproduction:
     def done(self) -> int:
         return len({run.experiment.key for shown in self.shown for run in shown.runs})
 
-    @property
     def kept(self) -> Kept | None:
         """A memory to look at, of images that a person knows if there are such."""
         order = ("color", "rho", "mixture", "permuted", "memory-sizes", "nonlinear")
@@ -48,8 +51,8 @@ class Reproduction:
             for line in shown[name].of("fsr-logit"):
                 one = line.runs[0].experiment
                 folder = self.folders.get(one.key)
-                if folder is not None and (folder / _MEMORY).is_file():
-                    return Kept(folder / _MEMORY, f"{line.name} on {one.benchmark}, seed {one.seed}")
+                if folder is not None and (path := _items_to_show(folder)) is not None:
+                    return Kept(path, f"{line.name} on {one.benchmark}, seed {one.seed}")
         return None
 
     def write(self, only: Collection[str] | None = None) -> dict[str, list[Path]]:
@@ -68,8 +71,18 @@ class Reproduction:
                     stem.with_name(f"{name}.{kind}").unlink(missing_ok=True)
         verdicts = json.dumps(as_json(self.verdicts), indent=1, ensure_ascii=False)
         write_text(self.folder / CLAIMS, verdicts + "\n")
-        write_text(self.page, paper_page(self.shown, self.verdicts, self.kept))
+        write_text(self.page, paper_page(self.shown, self.verdicts, self.kept()))
         return files
+
+
+def _items_to_show(folder: Path) -> Path | None:
+    """A few items of a run's memory, in a file that can stay with its records where the memory is too large."""
+    if (folder / _MEMORY).is_file():
+        try:
+            save_memory(first_of_each_class(open_memory(folder / _MEMORY), _MOST_SHOWN), folder / _SHOWN)
+        except MemoryFileError:
+            return folder / _MEMORY  # the page says what is wrong with it
+    return folder / _SHOWN if (folder / _SHOWN).is_file() else None
 
 
 def read_reproduction(folder: Path, scale: str) -> Reproduction:
