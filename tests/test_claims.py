@@ -29,7 +29,7 @@ from selfreminder.report.claims.checks import (
     noticeably_above,
 )
 from selfreminder.report.claims.lines import NotEnoughDataError, Runs, Series
-from selfreminder.report.paper_claims import claim_block
+from selfreminder.report.paper_claims import claim_block, verdicts_block
 
 NEEDED = {
     "C1": 6,
@@ -352,7 +352,11 @@ def test_a_likely_reason_is_tested_where_a_claim_is_not_held() -> None:
     said = as_json([found["C3"]])["C3"]["tested"][0]
     assert said["with"] == reason.text and said["verdict"] == "held"
     said_on_page = "".join(claim_block(found["C3"]).itertext())
-    assert f"A likely reason tested, with {reason.text}: held." in said_on_page.replace("\N{NO-BREAK SPACE}", " ")
+    short = f"A likely reason tested, with {reason.text}: held."
+    tested = found["C3"].tested[0].verdict
+    assert f"{short} {tested.sentence}" in said_on_page.replace("\N{NO-BREAK SPACE}", " ")
+    on_top = "".join(verdicts_block([found["C3"]]).itertext()).replace("\N{NO-BREAK SPACE}", " ")
+    assert short in on_top and tested.sentence not in on_top, "to be seen at a glance"
 
 
 def test_a_likely_reason_is_tested_where_a_method_has_not_learned() -> None:

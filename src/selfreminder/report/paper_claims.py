@@ -42,7 +42,7 @@ def claim_block(verdict: Verdict) -> Element:
     rule = next(claim.rule for claim in claims() if claim.id == verdict.id)
     tested: list[Element] = []
     for each in verdict.tested:
-        tested.append(element("p", _whole(_tested(each, verdict)), class_="note"))
+        tested.append(element("p", _whole(f"{_tested(each, verdict)} {each.verdict.sentence}"), class_="note"))
         if each.verdict.checks:
             tested.append(element("details", element("summary", "Its numbers"), *_numbers(each.verdict)))
     return element(
@@ -73,13 +73,14 @@ def _item(verdict: Verdict) -> Element:
 
 
 def _tested(reason: Tested, of: Verdict) -> str:
+    """What came of it in short; beside the figure there are the numbers too."""
     found = reason.verdict
     if found.lacks_runs:
-        return f"A likely reason to be tested, with {reason.text}. {found.sentence}"
+        return f"A likely reason to be tested, with {reason.text}."
     if found.verdict == "not enough data":
-        return f"A likely reason tested, with {reason.text}: no verdict. {found.sentence}"
+        return f"A likely reason tested, with {reason.text}: no verdict."
     either = " either" if found.verdict == of.verdict else ""
-    return f"A likely reason tested, with {reason.text}: {found.verdict}{either}. {found.sentence}"
+    return f"A likely reason tested, with {reason.text}: {found.verdict}{either}."
 
 
 def _sign(verdict: Verdict) -> Element:
