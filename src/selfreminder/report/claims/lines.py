@@ -12,6 +12,7 @@ from selfreminder.experiment.reasons import Change, changed
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
+from selfreminder.report.markup import decimal
 
 NOT_LEARNED = 0.05
 """how far a method that has learned its newest tasks may be below fine-tuning"""
@@ -177,7 +178,7 @@ def learned(line: Line, than: Line, after: int | None = None) -> None:
     own, tuned = line.newest(after).mean, than.newest(after).mean
     if round(tuned - own, 9) > NOT_LEARNED:
         raise NotEnoughDataError(
-            f"{line.name} has not learned its newest tasks, {own:.3f} against {tuned:.3f} of {than.name}, "
+            f"{line.name} has not learned its newest tasks, {decimal(own)} against {decimal(tuned)} of {than.name}, "
             f"more than {100 * NOT_LEARNED:.0f} points below"
         )
 
