@@ -196,7 +196,7 @@ _PLANS: dict[str, tuple[str, Callable[[str], tuple[Comparison, ...]]]] = {
     "heatmaps": ("predictions on the first task before and after the second, 1 image per class", _heatmaps),
     "rho": ("split CIFAR100: the forgetting ratio ρ, with HAT, true labels and small models", _rho),
     "selection": ("non-linear MNIST: which images to keep, of 1 to 5 per class", _selection),
-    "generative-replay": ("permuted MNIST: generative replay after five tasks", _generative_replay),
+    "generative-replay": ("permuted MNIST: FSR beside generative replay", _generative_replay),
     "bytes": ("permuted MNIST: accuracy against the bytes that a method keeps", _bytes),
     "bytes-split": ("split CIFAR100: accuracy against the bytes that a method keeps, HAT among them", _bytes_split),
     "mixture": ("very unlike data sets: the forgetting ratio ρ of HAT and FSR", _mixture),
