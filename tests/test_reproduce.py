@@ -341,6 +341,7 @@ def test_every_claim_and_every_figure_is_on_the_page() -> None:
         assert escape(rule, quote=False) in text
     for name in FIGURES:
         assert f"selfreminder reproduce {name} --scale small" in text
+    assert "The seed draws the order of the data sets" in text
     assert "334 runs with selfreminder 1.2, torch 9." in text
 
 
