@@ -383,7 +383,7 @@ def test_text_in_a_page_is_only_text() -> None:
 def test_a_gallery_of_many_is_even(memory: Memory) -> None:
     page = to_html(gallery(memory, most=8))
     assert "8 of 20 items are shown" in page
-    assert [int(number) for number in re.findall(r"<b>id (\d+)</b>", page)] == [0, 1, 3, 4, 6, 7, 9, 12]
+    assert [int(number) for number in re.findall(r"<b>id (\d+)</b>", page)] == [0, 3, 6, 9, 12, 13, 14, 15]
     assert "items are shown" not in to_html(gallery(memory, most=20))
 
 

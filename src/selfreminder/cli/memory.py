@@ -71,7 +71,7 @@ def show(file: Path, *, html: Path | None = None, most: Whole = MOST, json: bool
     html
         Write a page with pictures and logits of the items to this file: one file that needs no network.
     most
-        Items on that page at most, evenly of every class.
+        Items on that page at most, evenly of every task and of its classes.
     json
         Print JSON.
     """

@@ -49,7 +49,7 @@ def gallery_page(memory: Memory, title: str, *, most: int = MOST) -> str:
 
 
 def gallery(memory: Memory, *, most: int = MOST) -> Element:
-    """The items of a memory, at most so many, evenly of every class: a block for any page that `document` makes."""
+    """Items of a memory, at most so many, evenly of tasks and classes: a block for any page that `document` makes."""
     style = element("style", (Path(__file__).parent / "gallery.css").read_text(encoding="utf-8"))
     if not len(memory):
         return element("div", style, note("The memory is empty."), class_="gallery")
@@ -60,7 +60,7 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
     tasks = []
     for task, of_task in groupby(rows, key=lambda row: row[1]["task"]):
         tasks.append(_task(task, list(of_task), memory, shown, inputs, seen))
-    left_out = f"{len(shown):,} of {len(memory):,} items are shown, the first of every class of every task."
+    left_out = f"{len(shown):,} of {len(memory):,} items are shown, evenly of every task and of its classes."
     return element(
         "div",
         style,
@@ -73,12 +73,15 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
 
 
 def first_of_each_class(memory: Memory, most: int) -> Memory:
-    """At most so many items, evenly of every class of every task."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for row, group in enumerate(zip(memory.tasks.tolist(), memory.labels.tolist())):
-        groups.setdefault(group, []).append(row)
-    shares = share_evenly(most, [len(rows) for rows in groups.values()])
-    chosen = [row for share, rows in zip(shares, groups.values()) for row in rows[:share]]
+    """At most so many items, evenly of every task, and there of every class."""
+    groups: dict[int, dict[int, list[int]]] = {}
+    for row, (task, label) in enumerate(zip(memory.tasks.tolist(), memory.labels.tolist())):
+        groups.setdefault(task, {}).setdefault(label, []).append(row)
+    chosen: list[int] = []
+    of_tasks = share_evenly(most, [sum(map(len, classes.values())) for classes in groups.values()])
+    for of_task, classes in zip(of_tasks, groups.values()):
+        shares = share_evenly(of_task, [len(rows) for rows in classes.values()])
+        chosen += [row for share, rows in zip(shares, classes.values()) for row in rows[:share]]
     return memory.take(torch.tensor(sorted(chosen), dtype=torch.long, device=memory.device))
 
 

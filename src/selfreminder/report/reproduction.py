@@ -45,7 +45,7 @@ class Reproduction:
 
     def kept(self) -> Kept | None:
         """A memory to look at, of images that a person knows if there are such."""
-        order = ("color", "rho", "mixture", "permuted", "memory-sizes", "nonlinear")
+        order = ("mixture", "color", "rho", "permuted", "memory-sizes", "nonlinear")
         shown = {shown.figure.name: shown for shown in self.shown}
         for name in sorted(order, key=lambda name: shown[name].made_up):
             for line in shown[name].of("fsr-logit"):
