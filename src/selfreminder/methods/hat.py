@@ -10,7 +10,7 @@ min  mean L(f(x), y)  +  c Σ a_t (1 − u) / Σ (1 − u)
 Serrà et al., Overcoming catastrophic forgetting with hard attention to the task, 2018.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -103,7 +103,7 @@ class Hat(Method):
                 )
         masked = MaskedNetwork(model, len(model.heads.layers), self.s_max, self.seed)
         self._sizes = [embedding.shape[1] for embedding in masked.embeddings]
-        self._masks = masked.embeddings[0].new_zeros(0, sum(self._sizes)).detach()
+        self._set_masks(masked.embeddings[0].new_zeros(0, sum(self._sizes)).detach())
         return masked
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
@@ -114,27 +114,36 @@ class Hat(Method):
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         assert isinstance(model, MaskedNetwork) and isinstance(batch.head, int)
         masks = model.masks(batch.head, self.steepness(step))
-        free = 1 - self._used()
+        free = 1 - self._used
         # With no unit free the numerator is 0: so is the term.
         sparsity = (torch.cat(masks) * free).sum() / free.sum().clamp_min(torch.finfo(free.dtype).tiny)
         return F.cross_entropy(model(batch.x, batch.head, masks), batch.y) + self.strength * sparsity
 
     def after_backward(self, model: nn.Module, step: Step) -> None:
         assert isinstance(model, MaskedNetwork)
-        before = None
-        for layer, used in zip(model.hidden, self._used_by_layer()):
-            if before is None:  # inputs count as used by all
-                both = used[:, None]
-            else:  # flattened, a channel is several inputs in a row
-                both = torch.minimum(used[:, None], before.repeat_interleave(layer.weight.shape[1] // len(before)))
-            _scale_gradient(layer.weight, 1 - both.view(*both.shape, *(1,) * (layer.weight.dim() - 2)))
-            _scale_gradient(layer.bias, 1 - used)
-            before = used
+        if self._factors is None:
+            self._factors = list(self._factors_of(model.hidden))
+        weights = (parameter for layer in model.hidden for parameter in layer.parameters())
+        for parameter, factor in zip(weights, self._factors, strict=True):
+            _scale_gradient(parameter, factor)
         s = self.steepness(step)
         for embedding in model.embeddings:
             e = embedding.detach()
             flat = (torch.cosh((s * e).clamp(-_COSH_LIMIT, _COSH_LIMIT)) + 1) / (torch.cosh(e) + 1)
             _scale_gradient(embedding, self.s_max / s * flat)
+
+    def _factors_of(self, layers: Sequence[nn.Linear | nn.Conv2d]) -> Iterator[Tensor]:
+        """What gradients of weights and biases are multiplied by: the same for a whole task."""
+        before = None
+        for layer, used in zip(layers, self._used_by_layer()):
+            if before is None:  # inputs count as used by all
+                both = used[:, None]
+            else:  # flattened, a channel is several inputs in a row
+                both = torch.minimum(used[:, None], before.repeat_interleave(layer.weight.shape[1] // len(before)))
+            yield 1 - both.view(*both.shape, *(1,) * (layer.weight.dim() - 2))
+            if layer.bias is not None:
+                yield 1 - used
+            before = used
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, step: Step) -> None:
@@ -145,7 +154,7 @@ class Hat(Method):
     @torch.no_grad()
     def after_task(self, model: nn.Module, task: Task) -> None:
         assert isinstance(model, MaskedNetwork) and task.head is not None
-        self._masks = torch.cat([self._masks, torch.cat(model.masks(task.head, self.s_max))[None]])
+        self._set_masks(torch.cat([self._masks, torch.cat(model.masks(task.head, self.s_max))[None]]))
 
     def steepness(self, step: Step) -> float:
         """s, which grows in each epoch."""
@@ -157,28 +166,30 @@ class Hat(Method):
 
     def capacity_used(self) -> float:
         """The part of all hidden units that is in use, between 0 and 1."""
-        return self._used().mean().item()
+        return self._used.mean().item()
 
     def capacity_by_layer(self) -> list[float]:
         """The same of each hidden layer."""
         return [used.mean().item() for used in self._used_by_layer()]
 
-    def _used(self) -> Tensor:
-        return F.pad(self._masks, (0, 0, 0, 1)).amax(0)  # a row of 0 more: before the first task there is none
-
     def _used_by_layer(self) -> tuple[Tensor, ...]:
-        return self._used().split(self._sizes)
+        return self._used.split(self._sizes)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The masks of the tasks so far, (tasks, units): as large as their embeddings, which the model has."""
         return {"masks": self._masks}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._masks = state["masks"]
+        self._set_masks(state["masks"])
+
+    def _set_masks(self, masks: Tensor) -> None:
+        self._masks = masks
+        self._used = F.pad(masks, (0, 0, 0, 1)).amax(0)  # a row of 0 more: before the first task there is none
+        self._factors: list[Tensor] | None = None
 
 
-def _scale_gradient(parameter: Tensor | None, factor: Tensor) -> None:
-    if parameter is not None and parameter.grad is not None:
+def _scale_gradient(parameter: Tensor, factor: Tensor) -> None:
+    if parameter.grad is not None:
         parameter.grad.mul_(factor)
 
 
