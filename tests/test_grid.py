@@ -392,9 +392,10 @@ def test_status_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_status_of_what_is_no_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("", "nowhere"):
+    (tmp_path / "runs").mkdir()
+    for name, message in (("", "holds no runs"), ("rans", "did you mean 'runs'"), ("no/where", "does not exist")):
         assert main(["status", str(tmp_path / name)]) == 2
-        assert "holds no runs" in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     (tmp_path / GRID).write_text("{")
     assert main(["status", str(tmp_path)]) == 2
     assert "grid.json is damaged" in capsys.readouterr().err

@@ -127,6 +127,8 @@ def test_the_command_line_goes_before_the_file(sweep: Any) -> None:
     lwf = ("method=lwf", "plateau=true", "options={temperature = 3}", "lr=1e-3")
     found = sweep(text, lwf, ("seed=7,8",))
     assert {e.seed for e in found.experiments} == {7, 8}
+    sizes = text.replace("[methods", "per_class = [2, 3]\n[methods")
+    assert len(sweep(sizes, ("method=adam", "seeds=1")).experiments) == 1, "what it has no use for is of the others"
     options = '{"temperature": 3}'
     assert {(e.plateau, e.lr, json.dumps(e.options)) for e in found.experiments} == {(True, 0.001, options)}
 
@@ -172,6 +174,10 @@ def test_the_command_line_goes_before_the_file(sweep: Any) -> None:
         ("[grid]\nstrenght = [1]", r"grid.toml: \[grid\]: unknown field 'strenght': did you mean 'strength'"),
         ("[grid]\nstrength = []", r"\[grid\]: strength is an empty list"),
         ("[grid]\nstrength = [1, 'x']", r'\[grid\]: strength is "x": it must be a number'),
+        (
+            "[grid]\nmethod = ['adam', 'ewc']\nper_class = [1, 2]",
+            r"\[grid\]: per_class is of no use to adam, ewc",
+        ),
         ("[grid]\nseeds = 2\nseed = [1]", r"\[grid\]: both seeds and seed are given"),
         ("[methods.ewx]\nlr = 1", r"unknown method 'ewx': did you mean 'ewc'"),
         ("[methods.ewc]\nstrenght = 1", r"\[methods.ewc\]: unknown field 'strenght': did you mean 'strength'"),
@@ -194,6 +200,9 @@ def test_mistakes(sweep: Any, text: str, message: str) -> None:
         ((), ("strength=1,x",), '--sweep strength=1,x: strength is "x"'),
         ((), ("seeds=1,2",), "--sweep seeds=1,2: unknown field 'seeds': did you mean 'seed'"),
         (("epochs=0",), (), "epochs is 0"),
+        (("method=adam",), ("strength=1,2",), r"\[grid\]: strength is of no use to adam"),
+        (("method=ewx",), (), "unknown method 'ewx': did you mean 'ewc'"),
+        ((), ("method=ewx,adam",), "unknown method 'ewx': did you mean 'ewc'"),
     ],
 )
 def test_mistakes_on_the_command_line(sweep: Any, fixed: tuple[str], swept: tuple[str], message: str) -> None:
@@ -229,6 +238,7 @@ parts = st.fixed_dictionaries({k: st.lists(st.sampled_from(v), min_size=1, uniqu
 @given(parts, parts)
 def test_a_grid_that_grows_keeps_its_runs(small: dict[str, list[Any]], more: dict[str, list[Any]]) -> None:
     """The runs are the product over the fields that a method uses, each once; more values only add to them."""
+    small["method"] = sorted({"fsr-logit", *small["method"]})  # which has a use for every field
 
     def grid(axes: dict[str, list[Any]]) -> Sweep:
         fixed = {"benchmark": "permuted-mnist", "data": "embedded-mnist"}

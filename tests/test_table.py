@@ -80,8 +80,8 @@ def test_which_runs(folder: Path, tmp_path: Path) -> None:
     assert {row["method"] for row in every} == {"fsr-logit", "hat"}
     assert {row["options"] for row in every} == {"{}", '{"clamp": 5.0}'}
     assert records(str(folder / TINY.key)) == [row for row in every if row["run"] == TINY.key]
-    for place in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(SelfReminderError, match="holds no runs"):
+    for place, message in ((tmp_path, "holds no runs"), (tmp_path / "nowhere", "nowhere does not exist")):
+        with pytest.raises(SelfReminderError, match=message):
             records(place)
 
 

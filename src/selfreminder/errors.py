@@ -39,7 +39,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> SelfReminderError:
 
 _ADVICE = {
     errno.ENOSPC: "make room, then run the same command again",
-    errno.EACCES: "choose a place that you may write to",
+    errno.EACCES: "get access to it, or choose another place",
     errno.EROFS: "choose a place that can be written to",
 }
 

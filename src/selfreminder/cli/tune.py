@@ -210,7 +210,8 @@ def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path |
         for name, word in outcome.at_edge.items():
             value = outcome.chosen and text_of(outcome.chosen.settings[name])
             print(f"{outcome.choice.method}: {name} {value} is the {word} candidate; --values {name}=… goes beyond it")
-    print(f"Figures: {', '.join(str(path) for paths in figures.values() for path in paths)}")
+    if drawn := [str(path) for paths in figures.values() for path in paths]:
+        print(f"Figures: {', '.join(drawn)}")
     if table is None:
         print("A comparison says those fields itself: nothing was written to a table.")
     elif sections:

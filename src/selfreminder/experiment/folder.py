@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder.atomic import remove_stale, replacing, write_text
-from selfreminder.errors import SelfReminderError
+from selfreminder.errors import SelfReminderError, unknown
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import Experiment
@@ -61,6 +61,18 @@ def read_grid(folder: Path) -> list[Experiment] | None:
 def run_folders(folder: Path) -> list[Path]:
     """Folders in this one that hold a run that has begun, whichever grid it was of."""
     return sorted(path.parent for path in folder.glob(f"*/{RECORDS}"))
+
+
+def check_exists(folder: Path) -> None:
+    """Refuse what is no folder, with the name that may have been meant."""
+    if not folder.exists():
+        beside = folder.parent
+        names = sorted(path.name for path in beside.iterdir() if path.is_dir()) if beside.is_dir() else []
+        if names:
+            raise unknown(f"folder in {beside.resolve()}", folder.name, names)
+        raise SelfReminderError(f"{folder} does not exist: give the folder of a comparison")
+    if not folder.is_dir():
+        raise SelfReminderError(f"{folder} is a file: give the folder of a comparison")
 
 
 def refuse_others(folder: Path, ours: str) -> None:

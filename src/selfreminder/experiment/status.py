@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.failures import read_failure
-from selfreminder.experiment.folder import read_about, read_grid, run_folders
+from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders
 from selfreminder.experiment.lock import held
 from selfreminder.experiment.progress import Failed
 from selfreminder.experiment.records import TIMINGS, read
@@ -80,6 +80,7 @@ class Status:
 
 def status(folder: Path) -> Status:
     """How the runs of a folder stand at this moment."""
+    check_exists(folder)
     experiments, begun = read_grid(folder), run_folders(folder)
     if experiments is None:  # made before there were lists of runs
         found = {path: records.experiment for path in begun if (records := read(path)) is not None}

@@ -60,7 +60,10 @@ class Sweep:
         """Every run once, seed by seed, and runs on the same data one after the other."""
         with _blaming(self.name):
             found = {experiment.key: experiment for experiment in self._all()}
-            if unrun := self.methods.keys() - {experiment.method for experiment in found.values()}:
+            run = sorted({experiment.method for experiment in found.values()})
+            if idle := [name for name in self.grid if not any(uses(method, name) for method in run)]:
+                raise SelfReminderError(f"[grid]: {idle[0]} is of no use to {', '.join(run)}: leave it out")
+            if unrun := self.methods.keys() - set(run):
                 raise SelfReminderError(f"[methods.{min(unrun)}] is of a method that is not run: name it in [grid] too")
             for experiment in found.values():
                 if experiment.options:  # to know a method's own takes its file, and torch
@@ -240,6 +243,9 @@ def _drop(said: dict[str, Any], name: str) -> None:
 def _narrow(said: dict[str, Any], name: str, values: list[Any]) -> None:
     """Where the command line chooses methods, what a file says for others has no part."""
     if name == "method":
+        chosen = [method for method in all_methods.names() if method in values]
+        for key in [key for key in _table(said, "grid") if chosen and not any(uses(each, key) for each in chosen)]:
+            del said["grid"][key]
         said["methods"] = {method: own for method, own in _table(said, "methods").items() if method in values}
 
 

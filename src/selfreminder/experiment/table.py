@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from selfreminder.errors import MissingExtraError, SelfReminderError, unknown
-from selfreminder.experiment.folder import read_grid, run_folders
+from selfreminder.experiment.folder import check_exists, read_grid, run_folders
 from selfreminder.experiment.records import RECORDS, Records, read
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.values import kind, typed
@@ -60,6 +60,7 @@ def records(folder: str | os.PathLike[str], frame: str | None = None, *, every: 
 
 
 def _folders(folder: Path, every: bool) -> list[Path]:
+    check_exists(folder)
     if (folder / RECORDS).is_file():
         return [folder]
     grid = None if every else read_grid(folder)

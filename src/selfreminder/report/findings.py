@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from selfreminder.errors import SelfReminderError, unknown
+from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.failures import read_failure
-from selfreminder.experiment.folder import read_about, read_grid, run_folders, show
+from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders, show
 from selfreminder.experiment.records import RECORDS, Records, read
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.curves import Estimate, MethodResult
@@ -130,14 +130,7 @@ def _read(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Records], d
 
 
 def _check(folder: Path) -> None:
-    if not folder.exists():
-        beside = folder.parent
-        names = sorted(path.name for path in beside.iterdir() if path.is_dir()) if beside.is_dir() else []
-        if names:
-            raise unknown(f"folder in {beside.resolve()}", folder.name, names)
-        raise SelfReminderError(f"{folder} does not exist: give the folder of a comparison")
-    if not folder.is_dir():
-        raise SelfReminderError(f"{folder} is a file: give the folder of a comparison")
+    check_exists(folder)
     if (folder / RECORDS).exists():
         raise SelfReminderError(f"{folder} is the folder of one run: give the one around it, {folder.resolve().parent}")
 
