@@ -64,15 +64,15 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def check_exists(folder: Path) -> None:
-    """Refuse what is no folder, with the name that may have been meant."""
+    """Refuse what is no folder, naming the one that may have been meant."""
     if not folder.exists():
         beside = folder.parent
         names = sorted(path.name for path in beside.iterdir() if path.is_dir()) if beside.is_dir() else []
         if names:
             raise unknown(f"folder in {beside.resolve()}", folder.name, names)
-        raise SelfReminderError(f"{folder} does not exist: give the folder of a comparison")
+        raise SelfReminderError(f"{folder} does not exist: give the folder of a grid or a comparison")
     if not folder.is_dir():
-        raise SelfReminderError(f"{folder} is a file: give the folder of a comparison")
+        raise SelfReminderError(f"{folder} is a file: give the folder of a grid or a comparison")
 
 
 def refuse_others(folder: Path, ours: str) -> None:

@@ -53,7 +53,7 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
     style = element("style", (Path(__file__).parent / "gallery.css").read_text(encoding="utf-8"))
     if not len(memory):
         return element("div", style, note("The memory is empty."), class_="gallery")
-    shown = first_of_each_class(memory, most)
+    shown = take_evenly(memory, most)
     inputs = shown.draw(len(shown)).inputs
     seen = {name: pictures(x) for name, x in inputs.items()}
     rows = list(enumerate(items(shown)))
@@ -72,7 +72,7 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
     )
 
 
-def first_of_each_class(memory: Memory, most: int) -> Memory:
+def take_evenly(memory: Memory, most: int) -> Memory:
     """At most so many items, evenly of every task, and there of every class."""
     groups: dict[int, dict[int, list[int]]] = {}
     for row, (task, label) in enumerate(zip(memory.tasks.tolist(), memory.labels.tolist())):

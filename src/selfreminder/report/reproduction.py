@@ -10,7 +10,7 @@ from selfreminder.errors import MemoryFileError, SelfReminderError
 from selfreminder.experiment.records import RECORDS, Records, read
 from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.report.claims import Verdict, as_json, judge
-from selfreminder.report.gallery import first_of_each_class
+from selfreminder.report.gallery import take_evenly
 from selfreminder.report.paper_figures import Shown, gather
 from selfreminder.report.paper_figures_files import KINDS, draw
 from selfreminder.report.paper_figures_plates import plate
@@ -79,7 +79,7 @@ def _items_to_show(folder: Path) -> Path | None:
     """A few items of a run's memory, in a file that can stay with its records where the memory is too large."""
     if (folder / _MEMORY).is_file():
         try:
-            save_memory(first_of_each_class(open_memory(folder / _MEMORY), _MOST_SHOWN), folder / _SHOWN)
+            save_memory(take_evenly(open_memory(folder / _MEMORY), _MOST_SHOWN), folder / _SHOWN)
         except MemoryFileError:
             return folder / _MEMORY  # the page says what is wrong with it
     return folder / _SHOWN if (folder / _SHOWN).is_file() else None
