@@ -378,7 +378,7 @@ def test_the_answer_in_a_sentence() -> None:
     given = [replace(v, verdict="held") for v in found]
     assert answer(given, "small") == "23 of 23 claims of the paper hold at scale small."
     one = [replace(given[0], verdict="not held"), replace(given[1], verdict="not enough data"), given[2]]
-    assert answer(one, "demo") == "1 of 3 claims of the paper holds at scale demo; 1 does not; 1 lacks data."
+    assert answer(one, "demo") == "1 of 3 claims of the paper holds at scale demo; 1 does not; 1 cannot be judged."
 
 
 # The command --------------------------------------------------------------------------------------------------

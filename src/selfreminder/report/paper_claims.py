@@ -23,7 +23,7 @@ def answer(verdicts: Sequence[Verdict], scale: str) -> str:
     held, others, lacking = (sum(verdict.verdict == group for verdict in verdicts) for group in _GROUPS)
     said = [f"{held} of {len(verdicts)} claims of the paper {'holds' if held == 1 else 'hold'} at scale {scale}"]
     said += [f"{others} {'does' if others == 1 else 'do'} not"] if others else []
-    said += [f"{lacking} {'lacks' if lacking == 1 else 'lack'} data"] if lacking else []
+    said += [f"{lacking} cannot be judged"] if lacking else []
     return "; ".join(said) + "."
 
 

@@ -47,19 +47,21 @@ def paper_page(shown: Sequence[Shown], verdicts: Sequence[Verdict], kept: Kept |
     title = f"Few-Shot Self Reminder: the paper's figures and claims at scale {scale}"
     wanted = {experiment.key for each in shown for experiment in each.wanted}
     done = {run.experiment.key for each in shown for run in each.runs}
-    status = f"All {len(wanted)} runs are done." if done == wanted else f"{len(done)} of {len(wanted)} runs are done."
+    many = f"All {len(wanted)}" if done == wanted else f"{len(done)} of {len(wanted)}"
     header = element(
         "header",
         element("h1", title),
         element("p", answer(verdicts, scale), class_="answer"),
-        element("p", status, class_="status"),
+        element("p", f"{many} runs of the figures are done.", class_="status"),
         note(f"The paper: {_PAPER}."),
         _made_up(shown),
     )
     figures = [figure_block(each, [v for v in verdicts if v.figure == each.figure.name]) for each in shown]
     blocks = [header, verdicts_block(verdicts), _scale_block(shown), *figures, _kept_block(kept), _redo_all(shown)]
-    made = f"Made by selfreminder {__version__} from the records of {len(done)} runs."
-    blocks.append(element("footer", note(made)))
+    made = f"Made by selfreminder {__version__} from the records of {len(done)} runs of the figures"
+    if any(not tested.verdict.lacks_runs for verdict in verdicts for tested in verdict.tested):
+        made += " and of those that test likely reasons"
+    blocks.append(element("footer", note(f"{made}.")))
     return document(title, [block for block in blocks if block is not None])
 
 

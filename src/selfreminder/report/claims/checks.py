@@ -54,8 +54,9 @@ class Check:
             return self._over_time()
         a, b = self.above, self.below
         said = f"{a.when} {a.who} is at {decimal(a.mean)}, {b.who} at {decimal(b.mean)}".strip()
-        where = "above" if self.margin >= 0 else "below"
-        return f"{said}: {self.difference(abs(self.margin))} {where}, {self._between(*self.interval)}"
+        by = self.difference(self.margin)
+        by = f"{by} above" if self.margin >= 0 else f"a difference of {by}"
+        return f"{said}: {by}, {self._between(*self.interval)}"
 
     @property
     def asked(self) -> str:

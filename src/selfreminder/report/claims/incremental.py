@@ -54,7 +54,7 @@ def c15(runs: Runs) -> Finding:
     fine-tuning has is what is claimed, so that it is not asked.
     """
     ratio = _own_width(runs, "hat").rho(_own_width(runs, "joint"), after=1)
-    return Finding([above_by(_NEAR_ZERO, ratio.constant("no forgetting", 0.0), ratio)])
+    return Finding([above_by(_NEAR_ZERO, ratio.constant("as joint training", 0.0), ratio)])
 
 
 @claim("C16", "mixture", "on very dissimilar data sets HAT is above FSR")
