@@ -1,4 +1,5 @@
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,6 +21,11 @@ from selfreminder.report.markup import element, to_html
 CSS = (Path(report.__file__).parent / "page.css").read_text(encoding="utf-8")
 VALUES = st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)), min_size=1, max_size=8)
 HOSTILE = '<script>alert("1")</script>&\x00'
+
+
+def of_method(name: str, x: Sequence[float], y: Sequence[Estimate | None], names: list[str]) -> Series:
+    """In the look of a method; `names` are all that are drawn."""
+    return Series(name, *look(name, names), x, y)
 
 
 def parsed(tree: Element) -> Element:
@@ -108,7 +114,7 @@ def test_numbers_can_be_read_on_every_colour_of_a_heatmap(mode: str) -> None:
 
 def test_lines_are_where_their_values_are() -> None:
     curve = [Estimate(0.9, 0.02), None, Estimate(0.5, None), Estimate(0.25, 0.1)]
-    series = [Series.of("adam", (1, 2, 3, 4), curve, ["adam"]), Series.of("ewc", (1, 4), curve[2:], ["ewc"])]
+    series = [of_method("adam", (1, 2, 3, 4), curve, ["adam"]), of_method("ewc", (1, 4), curve[2:], ["ewc"])]
     chart = parsed(line_chart(series, label="x", x_title="Tasks", y_title="y", limits=(0.0, 1.0), whole=True))
     top, bottom = (float(chart.attrib[f"data-{side}"]) for side in ("top", "bottom"))
     ewc, adam = of_class(chart, "mark")  # the first is drawn last, on top
@@ -125,7 +131,7 @@ def test_lines_are_where_their_values_are() -> None:
 
 
 def test_many_points_have_a_band_and_a_scatter_plot_has_no_line() -> None:
-    long = Series.of("adam", range(1, 31), [Estimate(0.5, 0.1)] * 30, ["adam"])
+    long = of_method("adam", range(1, 31), [Estimate(0.5, 0.1)] * 30, ["adam"])
     chart = parsed(line_chart([long], label="x", x_title="x", y_title="y", joined=False))
     assert len(of_class(chart, "band")) == 1
     assert of_class(chart, "error") == of_class(chart, "line") == []
@@ -133,7 +139,7 @@ def test_many_points_have_a_band_and_a_scatter_plot_has_no_line() -> None:
 
 
 def test_zero_on_a_logarithmic_axis_stands_apart() -> None:
-    one = Series.of("adam", (0, 1000, 100_000), [Estimate(0.5, None)] * 3, ["adam"])
+    one = of_method("adam", (0, 1000, 100_000), [Estimate(0.5, None)] * 3, ["adam"])
     chart = parsed(line_chart([one], label="x", x_title="Bytes", y_title="y", log=True))
     assert re.fullmatch(r"M[\d. ]+M[\d. ]+L[\d. ]+", of_class(chart, "line")[0].attrib["d"])
     assert [text.text for text in of_class(chart, "tick")][-3:] == ["1,000", "10,000", "100,000"]
@@ -182,7 +188,7 @@ def test_a_heatmap_says_its_numbers() -> None:
 
 
 def test_whatever_a_name_is_it_is_text() -> None:
-    series = [Series.of(HOSTILE, [1], [Estimate(0.5, 0.1)], [HOSTILE])]
+    series = [of_method(HOSTILE, [1], [Estimate(0.5, 0.1)], [HOSTILE])]
     words = {"label": HOSTILE, "y_title": HOSTILE}
     charts = [
         line_chart(series, x_title=HOSTILE, **words),
@@ -199,6 +205,6 @@ def test_whatever_a_name_is_it_is_text() -> None:
 
 def test_a_chart_of_nothing() -> None:
     with pytest.raises(SelfReminderError, match="'x' has no points"):
-        line_chart([Series.of("adam", [1], [None], ["adam"])], label="x", x_title="", y_title="")
+        line_chart([of_method("adam", [1], [None], ["adam"])], label="x", x_title="", y_title="")
     with pytest.raises(SelfReminderError, match="'x' has no bars"):
         bar_chart(["a"], [], label="x", y_title="")

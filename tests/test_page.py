@@ -462,7 +462,11 @@ def old_records(folder: Path) -> None:
         (lambda path: (path / "x").mkdir(), "x", "x holds no records of runs: give the folder of a comparison"),
         (lambda path: (path / "x").write_text(""), "x", "x is a file"),
         (lambda path: made_up(path / "x/inner"), "x", "give one of the folders in it, inner"),
-        (lambda path: old_records(path / "x"), "x", "x holds records of an earlier version, without 'flips'"),
+        (
+            lambda path: old_records(path / "x"),
+            "x",
+            "records.jsonl is of an earlier version, without 'flips': remove its folder",
+        ),
     ],
 )
 def test_mistakes(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import matplotlib as mpl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ from selfreminder.experiment.progress import Done
 from selfreminder.experiment.records import RECORDS, Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import task_average
+from selfreminder.report import reproduction
 from selfreminder.report.charts import Series
 from selfreminder.report.claims import claims, judge
 from selfreminder.report.curves import Estimate
@@ -168,7 +170,6 @@ def test_a_figure_that_is_not_finished(name: str) -> None:
 def test_runs_that_are_not_done_are_not_shown() -> None:
     one, *others = (as_records(e) for e in figure("heatmaps").experiments(SCALE))
     assert shown_of("heatmaps", [replace(one, done=False), *others]).missing == 1
-    assert shown_of("heatmaps", [replace(one, tasks=one.tasks[:1]), *others]).missing == 1
     # Where a run is there twice, one of them is taken, and wherever it was run.
     elsewhere = replace(one, experiment=replace(one.experiment, device="cuda"))
     assert shown_of("heatmaps", [replace(one, done=False), elsewhere, one, *others]).missing == 0
@@ -428,8 +429,54 @@ def test_draw_only_of_folders_in_a_folder(tmp_path: Path, capsys: pytest.Capture
     assert re.search(r"logit-bars\s+4 of 5 runs", out) and re.search(r"heatmaps\s+15 of 15 runs", out)
     old = next(path for path in (tmp_path / "two").glob(f"*/{RECORDS}"))
     old.write_text(old.read_text().replace('"flips"', '"flops"'))
-    assert main(["reproduce", "all", "--scale", SCALE, "--draw-only", "--out", str(tmp_path)]) == 2
-    assert "holds records of an earlier version, without 'flips'" in capsys.readouterr().err
+    assert main(["reproduce", "all", "--scale", SCALE, "--draw-only", "--out", str(tmp_path)]) == 1
+    out, err = capsys.readouterr()
+    assert f"{old} is of an earlier version, without 'flips': remove its folder" in err
+    assert re.search(r"heatmaps\s+14 of 15 runs", out)
+
+
+def test_records_that_are_there_twice_and_differ(tmp_path: Path) -> None:
+    """One is taken whatever the order, and a person is told."""
+    wanted = write_world(tmp_path, "logit-bars")
+    before = read_reproduction(tmp_path, SCALE)
+    one = tmp_path / wanted[0].key
+    shutil.copytree(one, tmp_path / "copy")
+    again = read_reproduction(tmp_path, SCALE)
+    assert (again.verdicts, again.troubles) == (before.verdicts, [])
+    text = (one / RECORDS).read_text(encoding="utf-8")
+    start, first, *rest = map(json.loads, text.splitlines())
+    lines = (start, {**first, "test": [0.0]}, *rest)
+    (tmp_path / "copy" / RECORDS).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    again = read_reproduction(tmp_path, SCALE)
+    assert again.verdicts == before.verdicts and again.folders[wanted[0].key] == one
+    (trouble,) = again.troubles
+    assert trouble.startswith(f"{tmp_path / 'copy'} and {one} are of one run and differ: the latter is taken")
+
+
+@pytest.mark.parametrize("name", ["index.html", "figures/color.png"])
+def test_what_somebody_else_has_made_is_not_drawn_over(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_world(tmp_path / "runs", "logit-bars")
+    own = tmp_path / name
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("mine")
+    arguments = ["reproduce", "all", "--scale", SCALE, "--draw-only", "--out"]
+    assert main([*arguments, str(tmp_path)]) == 2
+    assert f"{tmp_path / Path(name).parts[0]} is none of `selfreminder reproduce`" in capsys.readouterr().err
+    assert own.read_text() == "mine" and not (tmp_path / "claims.json").exists()
+    for _ in range(2):  # its own it draws again
+        assert main([*arguments, str(tmp_path / "runs")]) == 0
+
+
+def test_drawn_in_its_own_style(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path, "logit-bars")
+    drawn = []
+    for style in ({}, {"font.size": 20, "axes.facecolor": "red", "savefig.dpi": 20}):
+        with mpl.rc_context(style):
+            draw_only(tmp_path, capsys)
+        drawn.append({path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()})
+    assert len(drawn[0]) == 3 and drawn[0] == drawn[1]
 
 
 @pytest.mark.parametrize(
@@ -442,6 +489,14 @@ def test_draw_only_of_folders_in_a_folder(tmp_path: Path, capsys: pytest.Capture
         lambda tasks: tasks[1].update(test=[0.9, "9"]),
         lambda tasks: tasks[1].pop("test"),
         lambda tasks: tasks[1].pop("probe"),
+        lambda tasks: tasks[1]["probe"].pop("logit_deviation"),
+        lambda tasks: tasks[1]["probe"].update(confusion=[]),
+        lambda tasks: tasks[1]["probe"]["confusion"][0].pop(),
+        lambda tasks: tasks[1]["probe"]["confusion"][0].__setitem__(0, float("nan")),
+        lambda tasks: tasks[1].update(bytes=float("nan")),
+        lambda tasks: tasks[1].update(bytes=None),
+        lambda tasks: tasks[1].update(chance=float("nan")),
+        lambda tasks: tasks.pop(),
         lambda tasks: tasks.reverse(),
     ],
 )
@@ -454,7 +509,7 @@ def test_numbers_that_no_run_writes_are_damage(tmp_path: Path, damage: Callable[
     text = "".join(json.dumps(event) + "\n" for event in (start, *tasks, end))
     (tmp_path / one.key / RECORDS).write_text(text, encoding="utf-8")
     found = read_reproduction(tmp_path, SCALE)
-    assert len(found.damaged) == 1 and f"{one.key}/{RECORDS} is damaged" in found.damaged[0]
+    assert len(found.troubles) == 1 and f"{one.key}/{RECORDS} is damaged" in found.troubles[0]
     verdicts = {v.id: v.verdict for v in found.verdicts}
     assert verdicts["C12"] == "not enough data" != verdicts["C11"]
 
@@ -469,6 +524,8 @@ def test_numbers_that_no_run_writes_are_damage(tmp_path: Path, damage: Callable[
         (["rho", "--draw-only"], "runs/paper-demo is no folder: selfreminder reproduce rho --scale demo makes it"),
         (["rho", "--draw-only", "--out", "."], ". holds no run of the figures at scale demo that is done"),
         (["rho", "--out", "full"], "full exists and holds no grid"),
+        (["rho", "--out", "full/x"], "full/x is a file: choose a folder"),
+        (["rho", "--out", "compared", "--draw-only"], "compared holds a comparison: choose another folder"),
         (["rho", "--out", "small"], "small holds the paper's figures at scale small: choose another folder"),
         (["rho", "--out", "grid"], "grid holds another grid: choose another folder"),
     ],
@@ -481,7 +538,12 @@ def test_mistakes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, text in (("full/x", ""), ("small/grid.json", '{"scale": "small"}'), ("grid/grid.json", "{}")):
+    for name, text in (
+        ("full/x", ""),
+        ("small/grid.json", '{"scale": "small"}'),
+        ("grid/grid.json", "{}"),
+        ("compared/comparison.json", ""),
+    ):
         Path(name).parent.mkdir()
         Path(name).write_text(text)
     assert main(["reproduce", *arguments]) == 2
@@ -491,7 +553,7 @@ def test_mistakes(
 def test_a_damaged_list_of_runs_is_no_obstacle(tmp_path: Path) -> None:
     for damaged in (b"[]", b"\xff"):
         (tmp_path / "grid.json").write_bytes(damaged)
-        command._check_scale(tmp_path, SCALE)
+        command._check_folder(tmp_path, SCALE)
 
 
 def test_data_that_is_missing(
@@ -513,7 +575,12 @@ def test_figures_on_mnist_come_first() -> None:
     assert names[-4:] == ["color", "rho", "bytes-split", "mixture"]
 
 
-def test_a_figure_is_run_and_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_figure_is_run_and_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("read-only")
+
     folder = tmp_path / "x"
     arguments = ["reproduce", "mixture", "--out", str(folder), "--jobs", "1"]
     runs = figure("mixture").experiments("demo")
@@ -537,6 +604,11 @@ def test_a_figure_is_run_and_gone_on_with(tmp_path: Path, capsys: pytest.Capture
     assert "5 of 5 runs done" in capsys.readouterr().out
     assert main([*arguments, "--draw-only"]) == 0
     assert (folder / "index.html").read_text(encoding="utf-8") == page
+    # Nor does it need to be written into an archive.
+    with monkeypatch.context() as patch:
+        patch.setattr(reproduction, "save_memory", refuse)
+        assert main([*arguments, "--draw-only"]) == 0
+    assert "What is kept" in (folder / "index.html").read_text(encoding="utf-8")
     # A memory may be too large to be kept with its records: what the page shows of it stays.
     for memory in folder.rglob("memory.safetensors"):
         memory.unlink()
@@ -544,7 +616,9 @@ def test_a_figure_is_run_and_gone_on_with(tmp_path: Path, capsys: pytest.Capture
     assert (folder / "index.html").read_text(encoding="utf-8") == page
 
 
-def test_a_figure_is_drawn_when_its_last_run_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_is_drawn_when_its_last_run_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     figures = [figure("heatmaps"), figure("logit-bars")]
     grid = Grid(experiments(figures, "demo"), tmp_path)
     written: list[tuple[int, list[str]]] = []
@@ -558,11 +632,13 @@ def test_a_figure_is_drawn_when_its_last_run_is_done(tmp_path: Path, monkeypatch
     class Found:
         def write(self, only: list[str]) -> None:
             written.append((sum(isinstance(job.answer, Done) for job in grid.all), only))
+            raise OSError("no space left")  # which is said, and stops no run
 
     monkeypatch.setattr(command, "watched", watched)
     monkeypatch.setattr(command, "_read", lambda folder, scale: Found())
     command._run(grid, figures, "demo")
     assert written == [(6, ["heatmaps"])]  # what is drawn at the end is not drawn just before
+    assert "no space left" in capsys.readouterr().err and all(isinstance(job.answer, Done) for job in grid.all)
 
 
 def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from selfreminder.cli.options import whole_number
 from selfreminder.cli.tables import print_rows
 from selfreminder.errors import DataError, SelfReminderError, unknown
 from selfreminder.experiment.benchmarks import SCALES
-from selfreminder.experiment.folder import claimed, read_about, write_grid
+from selfreminder.experiment.folder import claimed, read_about, refuse_others, write_grid
 from selfreminder.experiment.grid import Grid
 from selfreminder.experiment.paper import FIGURES, Figure, experiments
 from selfreminder.experiment.progress import Done
@@ -86,7 +86,7 @@ def reproduce(
     }
     wanted = [run for run in runs.values() if seeds is None or run.seed < seeds]
     about = {"figure": figure, "scale": scale}
-    _check_scale(folder, scale)
+    _check_folder(folder, scale)
     own_data = None if data_dir is None else str(data_dir)
     grid = Grid(wanted, folder, jobs, own_data, check_first=False, retry_failed=retry_failed, about=about)
     _name_runs(grid, asked, tested, scale)
@@ -100,6 +100,7 @@ def reproduce(
         how_to_go_on(folder)
         return 130
     found = _read(folder, scale)
+    _say(found.troubles)
     failures = [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures]
     _present(found, found.write(), failures, json)
     say_failures(grid)
@@ -114,8 +115,10 @@ def _figures(name: str) -> list[Figure]:
     return sorted(asked, key=lambda figure: "mnist" not in figure.comparisons("paper")[0].benchmark)
 
 
-def _check_scale(folder: Path, scale: str) -> None:
-    """Refuse a folder of other runs, of which a page of this scale would say nothing."""
+def _check_folder(folder: Path, scale: str) -> None:
+    """Refuse what is no folder, and one of other runs, of which a page of this scale would say nothing."""
+    if folder.exists() and not folder.is_dir():
+        raise SelfReminderError(f"{folder} is a file: choose a folder with --out")
     about = read_about(folder)
     # Where nothing is known: whose folder it is, and whether it may be ours, will be seen.
     if about is not None and about.get("scale") != scale:
@@ -158,19 +161,29 @@ def _run(grid: Grid, figures: Iterable[Figure], scale: str) -> None:
             key = job.experiment.key
             left.remove(key)
             if left and (drawn := [name for name, own in keys.items() if key in own and not own & left]):
-                _read(grid.folder, scale).write(drawn)
+                try:
+                    _read(grid.folder, scale).write(drawn)
+                except (OSError, SelfReminderError) as error:  # no reason to stop runs: it is drawn again at the end
+                    _say([error])
 
 
 def _draw_only(folder: Path, scale: str, command: str, as_json: bool) -> int:
     if not folder.is_dir():
         raise SelfReminderError(f"{folder} is no folder: {command} makes it, or name one with --out")
+    _check_folder(folder, scale)
+    refuse_others(folder, "figure")
     found = _read(folder, scale)
-    for reason in found.damaged:
-        print(f"selfreminder: {reason}", file=sys.stderr)
+    _say(found.troubles)
     if not found.done:
         raise SelfReminderError(f"{folder} holds no run of the figures at scale {scale} that is done: see {command}")
+    found.check_may_write()
     _present(found, found.write(), [], as_json)
-    return 1 if found.damaged else 0
+    return 1 if found.troubles else 0
+
+
+def _say(troubles: Iterable[object]) -> None:
+    for trouble in troubles:
+        print(f"selfreminder: {trouble}", file=sys.stderr)
 
 
 def _read(folder: Path, scale: str) -> "Reproduction":

@@ -10,9 +10,11 @@ the share of its units in use.
 """
 
 import json
+import math
 import os
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +24,8 @@ from selfreminder.experiment.spec import Experiment
 RECORDS = "records.jsonl"
 TIMINGS = "timings.jsonl"
 STATE = "state.safetensors"
+_MEASURED = ("flips", "chance", "bytes")
+"""beside accuracies; earlier versions did not have all of them"""
 
 
 class Writer:
@@ -64,6 +68,11 @@ class Records:
     epochs: tuple[dict[str, Any], ...]
     tasks: tuple[dict[str, Any], ...]
     done: bool
+
+    @property
+    def key(self) -> str:
+        """What it is a run of, wherever it was run: the experiment's key on a CPU."""
+        return self.experiment.key if self.experiment.device == "cpu" else replace(self.experiment, device="cpu").key
 
     @property
     def test(self) -> list[list[float]]:
@@ -114,11 +123,46 @@ def read(folder: Path, length: int | None = None) -> Records | None:
         raise SelfReminderError(f"{path} is damaged ({error}): remove its folder to run it again") from None
 
 
+def read_current(folder: Path) -> Records | None:
+    """The same, of this version alone: earlier ones did not measure all that a report shows."""
+    records = read(folder)
+    if records is not None and (lacks := [name for name in _MEASURED for event in records.tasks if name not in event]):
+        raise SelfReminderError(
+            f"{folder / RECORDS} is of an earlier version, without '{lacks[0]}': remove its folder to run it again"
+        )
+    return records
+
+
+def by_experiment(records: Iterable[Records]) -> dict[str, Records]:
+    """One for each key; of several one that is done, and the same one in whatever order they come."""
+    found: dict[str, Records] = {}
+    for record in records:
+        other = found.setdefault(record.key, record)
+        if (other.done, repr(other.tasks)) < (record.done, repr(record.tasks)):
+            found[record.key] = record
+    return found
+
+
 def _check(records: Records) -> None:
-    """Raise ValueError unless each task has an accuracy for every task so far: a wrong one would be averaged unseen."""
+    """Raise ValueError for numbers that no run writes: a wrong one would be averaged unseen."""
+    if records.done and len(records.tasks) != records.experiment.tasks:
+        raise ValueError(f"it is done with {len(records.tasks)} of {records.experiment.tasks} tasks")
     for place, event in enumerate(records.tasks):
         row = event["test"]
         if event["task"] != place or len(row) != place + 1 or not all(0 <= share <= 1 for share in row):
             raise ValueError(f"test of task {event['task']} is {row}, not an accuracy for each of {place + 1} tasks")
-        if place < records.experiment.probe and "probe" not in event:
-            raise ValueError(f"task {place} has no probe")
+        if not 0 <= event.get("chance", 0) <= 1:
+            raise ValueError(f"chance of task {place} is {event['chance']}, not an accuracy")
+        if not 0 <= event.get("bytes", 0) < math.inf:
+            raise ValueError(f"bytes of task {place} are {event['bytes']}")
+        if place < records.experiment.probe:
+            _check_probe(event["probe"])
+
+
+def _check_probe(probe: dict[str, list[list[float]]]) -> None:
+    classes = len(probe["confusion"])
+    for name in ("confusion", "logit_mean", "logit_deviation"):
+        if not classes or [len(row) for row in probe[name]] != [classes] * classes:
+            raise ValueError(f"{name} has not a number for each two of {classes} classes")
+    if not all(0 <= count < math.inf for row in probe["confusion"] for count in row):
+        raise ValueError("confusion has what is no count")

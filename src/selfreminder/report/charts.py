@@ -24,7 +24,7 @@ from selfreminder.report.drawing import (
     text_width,
     x_frame,
 )
-from selfreminder.report.looks import blend, look
+from selfreminder.report.looks import blend
 from selfreminder.report.markup import decimal, element, in_words
 
 HEAT = ("#eef4fb", "#0a2a78")
@@ -53,11 +53,6 @@ class Series:
     y: Sequence[Estimate | None]
     dash: str = ""
     """lengths of strokes and gaps, such as "4 2"; empty: a whole line"""
-
-    @classmethod
-    def of(cls, name: str, x: Sequence[float], y: Sequence[Estimate | None], names: list[str]) -> "Series":
-        """In the look of a method; `names` are all that are drawn."""
-        return cls(name, *look(name, names), x, y)
 
     @property
     def points(self) -> list[tuple[float, Estimate]]:

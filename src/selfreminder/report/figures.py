@@ -1,6 +1,7 @@
 """The paper's figures, drawn from results."""
 
 import textwrap
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ _LETTERS = 14
 """of a title in an inch"""
 
 
+def styled(style: dict[Any, Any] = STYLE) -> AbstractContextManager[None]:
+    """Draw in it, and in nothing that a user's matplotlibrc asks for: the same numbers give the same bytes."""
+    return plt.style.context(["default", style])
+
+
 def entitle(figure: Figure, title: str) -> None:
     """Give a figure a title, broken into lines that do not run over its edges."""
     most = int(_LETTERS * figure.get_figwidth())
@@ -45,7 +51,7 @@ def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Pat
     drawn = [r for r in results if r.method != "joint" and r.rho_curve and None not in r.rho_curve]
     if not drawn:
         return []
-    with plt.rc_context(STYLE):
+    with styled():
         figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
         for result in drawn:
             colour, marker = look(result.method, [r.method for r in results])
@@ -62,7 +68,7 @@ def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Pat
 
 def two_panels(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
     """Accuracy on the first task and over all tasks so far, as `stem`.png and `stem`.svg."""
-    with plt.rc_context(STYLE):
+    with styled():
         figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
         best_first = sorted(results, key=lambda result: -result.task_average.mean)
         for place, result in enumerate(best_first):

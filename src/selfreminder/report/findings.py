@@ -9,18 +9,16 @@ from typing import Any
 from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.failures import read_failure
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders, show
-from selfreminder.experiment.records import RECORDS, Records, read
+from selfreminder.experiment.records import RECORDS, Records, read_current
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.curves import Estimate, MethodResult
 from selfreminder.report.groups import grouped
-from selfreminder.report.looks import look
+from selfreminder.report.looks import look, other_marker
 from selfreminder.report.redo import Redo, redo
 
 _SAID_AS = {"strength": "λ", "lr": "step size", "select": "selection"}
 _STREAM = ("benchmark", "data", "images", "tasks", "split_into", "epochs")
 """fields in which runs agree whose accuracies can be compared: they learn the same tasks for as long"""
-_MARKERS = "os^vD<>PX*ph8"
-"""by which several settings of one method are told apart: its colour stays the same"""
 
 
 @dataclass(frozen=True)
@@ -98,15 +96,10 @@ def find(folder: Path) -> Findings:
     if not begun and not left:
         raise SelfReminderError(f"{folder} holds no records of runs{_where_else(folder)}")
     begun.sort(key=lambda run: (run.experiment.method, run.experiment.seed, run.experiment.key))
-    try:
-        streams: dict[tuple[Any, ...], list[Records]] = {}
-        for run in begun:
-            streams.setdefault(_stream(run.experiment), []).append(run)
-        entries = tuple(entry for runs in streams.values() for entry in _entries(runs))
-    except LookupError as error:
-        raise SelfReminderError(
-            f"{folder} holds records of an earlier version, without {error}: run it again in a new folder"
-        ) from None
+    streams: dict[tuple[Any, ...], list[Records]] = {}
+    for run in begun:
+        streams.setdefault(_stream(run.experiment), []).append(run)
+    entries = tuple(entry for runs in streams.values() for entry in _entries(runs))
     experiments = [*(run.experiment for run in begun), *left]
     done = {run.experiment.key for run in begun if run.done}
     failed = {key: read_failure(folder / key) for experiment in experiments if (key := experiment.key) not in done}
@@ -119,7 +112,7 @@ def _read(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Records], d
     found, damaged = [], {}
     for path in paths:
         try:
-            records = read(path)
+            records = read_current(path)
         except SelfReminderError as error:
             if path.name not in grid:
                 raise
@@ -168,12 +161,11 @@ def _entries(runs: Sequence[Records]) -> tuple[Entry, ...]:
     entries: list[Entry] = []
     for method, variants in methods.items():
         colour, marker = look(method, list(methods))
-        markers = [marker, *(other for other in _MARKERS if other != marker)]
         experiments = [variant[0].experiment for variant in variants.values()]
         for place, (experiment, group) in enumerate(zip(experiments, variants.values())):
             name = method + _special(experiment, experiments)
             result = grouped(group if method == "joint" else [*group, *bounds], ())[0].result
-            entries.append(Entry(name, experiment, tuple(group), result, colour, markers[place % len(markers)]))
+            entries.append(Entry(name, experiment, tuple(group), result, colour, other_marker(marker, place)))
     return tuple(sorted(entries, key=lambda entry: (-entry.result.task_average.mean, entry.name)))
 
 

@@ -24,6 +24,8 @@ _SELECTIONS = {
     "influence+": ("#AA4499", "^"),
 }
 
+MARKERS = "os^vD<>PX*ph8"
+"""by which lines of one colour are told apart"""
 _DIMMEST = 0.55
 """the OKLab lightness below which a line is hard to see on a dark page"""
 
@@ -34,6 +36,16 @@ def look(method: str, all_methods: list[str]) -> tuple[str, str]:
         return _LOOK[method]
     others = [name for name in all_methods if name not in _LOOK]
     return _OTHERS[others.index(method) % len(_OTHERS)]
+
+
+def other_marker(marker: str, place: int) -> str:
+    """That of a line among those of one colour, the first of which has this marker.
+
+    >>> [other_marker("s", place) for place in range(3)]
+    ['s', 'o', '^']
+    """
+    markers = [marker, *(other for other in MARKERS if other != marker)]
+    return markers[place % len(markers)]
 
 
 def selection_look(selection: str) -> tuple[str, str]:

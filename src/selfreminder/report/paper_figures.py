@@ -10,20 +10,18 @@ from functools import cache, cached_property
 from typing import Any
 
 from selfreminder.experiment.paper import FIGURES, Figure
-from selfreminder.experiment.records import Records
+from selfreminder.experiment.records import Records, by_experiment
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.uses import uses
 from selfreminder.report.charts import Bars, Series
 from selfreminder.report.curves import Estimate, results
 from selfreminder.report.findings import Entry
-from selfreminder.report.looks import look
+from selfreminder.report.looks import look, other_marker
 
 _ROOM = 0.25
 """between points and the ends of an axis, in steps"""
 AVERAGE = "Average of the tasks so far"
 DASHES = ("", "5 3", "3 2", "2 2", "1 2", "6 2 1 2")
-MARKERS = "os^vD<>PX*ph8"
-"""by which lines of one colour are told apart, as by dashes"""
 _SAID: dict[str, Callable[[Any], str]] = {
     "per_class": lambda value: f"{value} per class",
     "width": lambda value: f"width {value:g}",
@@ -122,10 +120,9 @@ class Shown:
             joint = [run for run in self.runs if run.experiment.method == "joint" and one.method != "joint"]
             bounds = [run for run in joint if run.experiment.width == one.width]
             colour, marker = look(one.method, methods)
-            markers = [marker, *(other for other in MARKERS if other != marker)]
             place = sum(line.method == one.method for line in found)
             result = results([*runs, *bounds])[0]
-            found.append(Entry(name, one, tuple(runs), result, colour, markers[place % len(markers)]))
+            found.append(Entry(name, one, tuple(runs), result, colour, other_marker(marker, place)))
         return tuple(found)
 
     def of(self, *methods: str, **settings: Any) -> list[Entry]:
@@ -163,19 +160,12 @@ def seeds_of(lines: Iterable[Entry]) -> str:
 
 def gather(records: Iterable[Records], scale: str) -> list[Shown]:
     """What there is of every figure; runs that are not done, or are of no figure, are left out."""
-    done: dict[str, Records] = {}
-    for record in records:
-        if record.done and len(record.tasks) == record.experiment.tasks:
-            if record.experiment.device != "cpu":  # the same experiment, wherever it was run
-                record = replace(record, experiment=replace(record.experiment, device="cpu"))
-            key = record.experiment.key
-            other = done.setdefault(key, record)
-            if other is not record and repr(record.tasks) > repr(other.tasks):  # in whatever order they come
-                done[key] = record
+    done = {key: record for key, record in by_experiment(records).items() if record.done}
     shown = []
     for name, figure in FIGURES.items():
         wanted = _wanted(name, scale)
-        runs = tuple(done[key] for key in wanted if key in done)
+        # The figure's own experiment, wherever it was run.
+        runs = tuple(replace(done[key], experiment=own) for key, own in wanted.items() if key in done)
         shown.append(Shown(figure, scale, tuple(wanted.values()), runs))
     return shown
 

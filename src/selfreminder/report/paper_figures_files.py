@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 from selfreminder.atomic import replacing
 from selfreminder.report.axes import linear, logarithmic
 from selfreminder.report.charts import HEAT, Bars, Series
-from selfreminder.report.figures import STYLE, save
+from selfreminder.report.figures import STYLE, save, styled
 from selfreminder.report.looks import blend
 from selfreminder.report.paper_figures import BarPanel, HeatPanel, LinePanel, Plate, Shown
 
@@ -45,7 +45,7 @@ def draw(shown: Shown, plate: Plate, stem: Path) -> list[Path]:
     rows, columns, height = _layout(plate.panels)
     width = _WIDTH if columns > 1 else 0.68 * _WIDTH
     keys = _legend_columns(plate.legend, _LETTERS * width / _WIDTH)
-    with plt.rc_context(_STYLE):
+    with styled(_STYLE):
         size = (width, rows * height + 0.19 * math.ceil(len(plate.legend) / keys) + 0.45)
         figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
         for place, panel in enumerate(plate.panels):

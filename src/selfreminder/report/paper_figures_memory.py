@@ -8,8 +8,8 @@ from selfreminder.metrics import task_average
 from selfreminder.report.charts import Series
 from selfreminder.report.curves import Estimate, results
 from selfreminder.report.findings import Entry
-from selfreminder.report.looks import look
-from selfreminder.report.paper_figures import AVERAGE, DASHES, MARKERS, LinePanel, Plate, Shown, curve, limits, seeds_of
+from selfreminder.report.looks import MARKERS, look
+from selfreminder.report.paper_figures import AVERAGE, DASHES, LinePanel, Plate, Shown, curve, limits, seeds_of
 from selfreminder.sizes import show_bytes
 
 _WITH_MEMORY = ("fsr-logit", "fsr-distill", "icarl")

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from selfreminder.atomic import write_text
+from selfreminder.atomic import remove_stale, write_text
 from selfreminder.errors import MemoryFileError, SelfReminderError
-from selfreminder.experiment.records import RECORDS, Records, read
+from selfreminder.experiment.records import RECORDS, Records, by_experiment, read_current
 from selfreminder.memory_file import open_memory, save_memory
 from selfreminder.report.claims import Verdict, as_json, judge
 from selfreminder.report.gallery import take_evenly
@@ -30,10 +30,10 @@ class Reproduction:
     scale: str
     shown: list[Shown]
     verdicts: list[Verdict]
-    damaged: list[str]
-    """what is wrong with records that cannot be read"""
+    troubles: list[str]
+    """what is wrong with records: which cannot be read, or are there twice and differ"""
     folders: dict[str, Path] = field(repr=False)
-    """where each run is, by key"""
+    """where each run is, by its key in `by_experiment`"""
 
     @property
     def page(self) -> Path:
@@ -55,10 +55,20 @@ class Reproduction:
                     return Kept(path, f"{line.name} on {one.benchmark}, seed {one.seed}")
         return None
 
+    def check_may_write(self) -> None:
+        """Refuse a folder that somebody else has made a page or figures in: they would be lost."""
+        others = [path for path in (self.page, self.folder / FIGURES) if path.exists()]
+        if others and not (self.folder / CLAIMS).is_file():
+            raise SelfReminderError(
+                f"{others[0]} is none of `selfreminder reproduce` and would be lost: move it, or draw another folder"
+            )
+
     def write(self, only: Collection[str] | None = None) -> dict[str, list[Path]]:
         """Write the page, the claims, and the figures, or only some; gives the files of each that could be drawn."""
         files: dict[str, list[Path]] = {}
+        page = paper_page(self.shown, self.verdicts, self.kept())
         (self.folder / FIGURES).mkdir(exist_ok=True)
+        remove_stale(self.folder / FIGURES)
         for shown in self.shown:
             name = shown.figure.name
             stem = self.folder / FIGURES / name
@@ -69,9 +79,9 @@ class Reproduction:
             else:
                 for kind in KINDS:  # of records that are gone
                     stem.with_name(f"{name}.{kind}").unlink(missing_ok=True)
-        verdicts = json.dumps(as_json(self.verdicts), indent=1, ensure_ascii=False)
+        verdicts = json.dumps(as_json(self.verdicts), indent=1, ensure_ascii=False, allow_nan=False)
         write_text(self.folder / CLAIMS, verdicts + "\n")
-        write_text(self.page, paper_page(self.shown, self.verdicts, self.kept()))
+        write_text(self.page, page)
         return files
 
 
@@ -80,30 +90,27 @@ def _items_to_show(folder: Path) -> Path | None:
     if (folder / _MEMORY).is_file():
         try:
             save_memory(take_evenly(open_memory(folder / _MEMORY), _MOST_SHOWN), folder / _SHOWN)
-        except MemoryFileError:
-            return folder / _MEMORY  # the page says what is wrong with it
+        except (MemoryFileError, OSError):  # of a damaged one the page says so; an archive may not be written to
+            return folder / _MEMORY
     return folder / _SHOWN if (folder / _SHOWN).is_file() else None
 
 
 def read_reproduction(folder: Path, scale: str) -> Reproduction:
     """Read all records in a folder and in those within it; some may be growing."""
-    records: list[Records] = []
-    damaged, folders = [], {}
+    found: dict[Path, Records] = {}
+    troubles: list[str] = []
     for path in sorted(folder.rglob(RECORDS)):
         try:
-            found = read(path.parent)
+            if (records := read_current(path.parent)) is not None:
+                found[path.parent] = records
         except SelfReminderError as error:
-            damaged.append(str(error))
-            continue
-        if found is not None:
-            records.append(found)
-            folders[found.experiment.key] = path.parent
-    shown = gather(records, scale)
-    try:
-        for each in shown:
-            _ = each.lines
-    except LookupError as error:
-        raise SelfReminderError(
-            f"{folder} holds records of an earlier version, without {error}: run it again in a new folder"
-        ) from None
-    return Reproduction(folder, scale, shown, judge(records, scale), damaged, folders)
+            troubles.append(str(error))
+    taken = by_experiment(found.values())
+    is_taken = {path: records.tasks == taken[records.key].tasks for path, records in found.items()}
+    folders = {records.key: path for path, records in found.items() if is_taken[path]}
+    troubles += [
+        f"{path} and {folders[records.key]} are of one run and differ: the latter is taken; remove one of them"
+        for path, records in found.items()
+        if records.done and not is_taken[path]
+    ]
+    return Reproduction(folder, scale, gather(found.values(), scale), judge(found.values(), scale), troubles, folders)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 
 from selfreminder.experiment.choice import Outcome, Tried, is_numeric, text_of
-from selfreminder.report.figures import LINE, STYLE, entitle, save
+from selfreminder.report.figures import LINE, entitle, save, styled
 from selfreminder.report.looks import look
 
 _NAMES = {"strength": "Strength λ", "lr": "Step size"}
@@ -30,7 +30,7 @@ def tuning_figure(outcome: Outcome, title: str, stem: Path) -> list[Path]:
     done = [trial for trial in outcome.tried if trial.value is not None]
     if not done:
         return []
-    with plt.rc_context(STYLE):
+    with styled():
         figure, axes = plt.subplots(figsize=(5.2, 4.0), layout="constrained")
         across = _Across(names[0], outcome, axes)
         lines: dict[str, list[Tried]] = {}

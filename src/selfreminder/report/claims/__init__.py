@@ -3,8 +3,9 @@
 A claim's rule is its function's docstring, written before the runs that it judges. `checks` says what its words mean.
 For all of them:
 
-- A claim is judged on the runs that its figure has in `experiment.paper` at a scale, all of them: if one is missing or
-  not done, or its images are made up, or there is one seed where an interval needs two, there is *not enough data*.
+- A claim is judged on the runs that its figure has in `experiment.paper` at a scale, all of the methods and settings
+  that it is about: if one is missing or not done, or its images are made up, or there is one seed where an interval
+  needs two, there is *not enough data*.
 - Accuracies are test accuracies; "at the end" is after the figure's last task. Differences are paired by seed.
 - Whoever a method is above must have learned its newest tasks, else there is *not enough data*: its accuracy on tasks
   that it has just learned, mean over tasks and seeds, is no more than 5 points below that of fine-tuning: of adam on

@@ -11,6 +11,7 @@
 Differences are rounded to nine digits first, so that a difference of ten points is one.
 """
 
+import math
 from dataclasses import dataclass
 
 from selfreminder.metrics import t_interval
@@ -36,8 +37,6 @@ class Check:
     holds: bool
     least: float | None = None
     """the mean difference that is asked for at least, if one is"""
-    by_interval: bool = True
-    """whether the interval must be above 0 too"""
     is_limit: bool = False
     """a difference may be there, but no larger one: the numbers alone do not tell what was asked for"""
 
@@ -72,8 +71,8 @@ class Check:
         if self.above.is_bound:
             bound, side, than, where = self.above, -1, "at most", "below"
         said = [] if self.least is None else [f"{than} {decimal(bound.mean + side * self.least)}"]
-        said += [f"an interval {where} {decimal(bound.mean)}"] if self.by_interval else []
-        return f"{' and '.join(said)}, {bound.who}"
+        said += [f"an interval {where} {decimal(bound.mean)}"] if not self.is_limit else []
+        return f"{' and '.join(said) or self.rule}, {bound.who}"
 
     def end(self, value: float) -> str:
         """An end of the interval, in points where people count in those; one that is not 0 does not look it.
@@ -137,7 +136,7 @@ def at_least(least: float, a: Series, b: Series) -> Check:
     """The mean difference alone."""
     d, low, high = _difference(a, b)
     rule = f"a mean of at least {_asked(a, least)}"
-    return Check(a, b, d, (low, high), rule, d - least, d >= least, least, by_interval=False, is_limit=True)
+    return Check(a, b, d, (low, high), rule, d - least, d >= least, least, is_limit=True)
 
 
 def at_most(most: float, a: Series, b: Series) -> Check:
@@ -168,6 +167,8 @@ def _difference(a: Series, b: Series) -> tuple[float, float, float]:
     mean, half_width = t_interval(a.minus(b).values)
     if half_width is None:
         raise NotEnoughDataError("an interval needs two seeds at least, there is one")
+    if not math.isfinite(mean):
+        raise NotEnoughDataError(f"{a.label} and {b.label} are not numbers in every seed: training diverged")
     return round(mean, 9), round(mean - half_width, 9), round(mean + half_width, 9)
 
 

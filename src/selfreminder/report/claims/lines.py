@@ -9,7 +9,7 @@ from typing import Any
 
 from selfreminder.experiment.paper import figure
 from selfreminder.experiment.reasons import Change, changed
-from selfreminder.experiment.records import Records
+from selfreminder.experiment.records import Records, by_experiment
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
 from selfreminder.report.markup import decimal
@@ -138,12 +138,7 @@ class Runs:
     def __init__(self, records: Iterable[Records], scale: str) -> None:
         self.scale = scale
         self._change: Change | None = None
-        self._found: dict[str, Records] = {}
-        for record in records:
-            other = self._found.setdefault(_key(record.experiment), record)
-            # Of equal experiments, one that is done; and the same one in whatever order they come.
-            if other is not record and (other.done, repr(other.tasks)) < (record.done, repr(record.tasks)):
-                self._found[_key(record.experiment)] = record
+        self._found = by_experiment(records)
 
     def changed(self, change: Change) -> "Runs":
         """The same records, for figures whose runs are changed."""
@@ -163,7 +158,7 @@ class Runs:
         if any("generated" in e.data for e in wanted.values()):
             raise NotEnoughDataError(f"the images of {figure_name} are made up at scale {self.scale}")
         found = [self._found[key] for key in wanted if key in self._found]
-        done = [record for record in found if record.done and len(record.tasks) == record.experiment.tasks]
+        done = [record for record in found if record.done]
         if len(done) < len(wanted) or not wanted:
             raise LacksRunsError(f"{name} has {len(done)} of {len(wanted)} runs done in {figure_name}")
         return Line(name, tuple(sorted(done, key=lambda record: record.experiment.seed)))
@@ -193,15 +188,10 @@ _SAID: dict[str, Callable[[Any], str]] = {
 @cache
 def _shown(figure_name: str, method: str, scale: str, change: Change | None) -> dict[str, Experiment]:
     own = [e for e in figure(figure_name).experiments(scale) if e.method == method]
-    return {_key(e): e for e in (own if change is None else changed(own, change))}
+    return {e.key: e for e in (own if change is None else changed(own, change))}
 
 
 def _has(experiment: Experiment, setting: str, value: Any) -> bool:
     own = getattr(experiment, setting)
     # A selection's options are not what a claim is about.
     return (own.partition(":")[0] if setting == "select" else own) == value
-
-
-def _key(experiment: Experiment) -> str:
-    """What an experiment is, wherever it is run."""
-    return experiment.key if experiment.device == "cpu" else replace(experiment, device="cpu").key
