@@ -155,7 +155,7 @@ def test_everything_that_there_can_be(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     assert class_text(page, "answer") == (
         "fsr-logit keeps an accuracy of .726 over 4 tasks; fine-tuning by sgd .535, by adam .460; "
-        "joint training, the upper bound, .808; 2 seeds."
+        "joint training on all data, .808; 2 seeds."
     )
     assert class_text(page, "status") == "All 10 runs are done."
     head, *rows = page.tables[0]

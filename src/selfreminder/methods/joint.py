@@ -1,4 +1,4 @@
-"""All data of all tasks so far, from the initial weights again at every task: the upper bound.
+"""All data of all tasks so far, from the initial weights again at every task: what the others are measured by.
 
 min  mean over tasks 1…T of L(f(x), y)
 """

@@ -83,7 +83,7 @@ def stream_block(name: str, found: Findings) -> Element:
 
 
 def answer(found: Findings) -> Element:
-    """What came out, in one sentence: the best method, fine-tuning, the upper bound."""
+    """What came out, in one sentence: the best method, fine-tuning, joint training."""
     if not found.entries:
         return element("p", "No run is done yet.", class_="answer")
     bounds = [entry for entry in found.entries if entry.method == "joint"]
@@ -108,7 +108,7 @@ def answer(found: Findings) -> Element:
     for place, entry in enumerate(plain.values()):
         said += ["; fine-tuning by " if place == 0 else ", by ", f"{entry.name} ", _mean(entry)]
     if bounds and best not in bounds:
-        said += ["; joint training, the upper bound, ", _mean(bounds[0])]
+        said += ["; joint training on all data, ", _mean(bounds[0])]
     seeds = _seeds(found.entries)
     if named and _within_chance(best, named[0]):
         seeds += ", which do not tell the first two apart"
