@@ -780,7 +780,7 @@ def test_what_is_a_comparisons_own_is_not_written(in_folder: Path, capsys: pytes
     command = ["tune", "permuted-mnist", "-m", "adam", "--values", "epochs=1,2", "--seeds", "1", "--out", "x"]
     (choice,) = tuning("adam", values={"epochs": (1, 2)}, seeds=1).choices
     for settings in choice.grid():
-        make_records(in_folder / "x", *choice.runs(settings), [[0.5]])
+        make_records(in_folder / "x", *choice.runs(settings), [[0.5] * (task + 1) for task in range(10)])
     (in_folder / "mine.toml").write_text("")
     assert main([*command, "--into", "mine.toml"]) == 2
     assert "a table has no place for all of these fields" in capsys.readouterr().err
