@@ -362,7 +362,8 @@ def test_a_likely_reason_is_tested_where_a_claim_is_not_held() -> None:
 
 def test_a_likely_reason_is_tested_where_a_method_has_not_learned() -> None:
     """And where runs are missing nothing is explained."""
-    (reason,) = reasons(SCALE, claim="C13a")
+    reason, sparser = reasons(SCALE, claim="C13a")
+    assert {e.strength for e in sparser.experiments() if e.method == "hat"} == {0.75}
     unlearned = shown("C13a", where((0.3, 0.4), "hat"))
     found = {v.id: v for v in judge(unlearned, SCALE)}["C13a"]
     assert found.verdict == "not enough data" and not found.lacks_runs
