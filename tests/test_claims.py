@@ -30,7 +30,7 @@ from selfreminder.report.claims.checks import (
     noticeably_above,
 )
 from selfreminder.report.claims.lines import NotEnoughDataError, Runs, Series
-from selfreminder.report.paper_claims import claim_block, verdicts_block
+from selfreminder.report.paper_claims import at_a_glance, claim_block, verdicts_block
 
 NEEDED = {
     "C1": 6,
@@ -356,6 +356,8 @@ def test_a_likely_reason_is_tested_where_a_claim_is_not_held() -> None:
     short = f"A likely reason tested, with {reason.text}: held."
     tested = found["C3"].tested[0].verdict
     assert f"{short} {tested.sentence}" in said_on_page.replace("\N{NO-BREAK SPACE}", " ")
+    (link,) = at_a_glance([found["C3"]]).iter("a")
+    assert ("".join(link.itertext()), link.get("href")) == ("✗ C3", f"#{claim_block(found['C3']).get('id')}")
     on_top = "".join(verdicts_block([found["C3"]]).itertext()).replace("\N{NO-BREAK SPACE}", " ")
     assert short in on_top and tested.sentence not in on_top, "to be seen at a glance"
 

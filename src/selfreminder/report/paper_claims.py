@@ -27,6 +27,16 @@ def answer(verdicts: Sequence[Verdict], scale: str) -> str:
     return "; ".join(said) + "."
 
 
+def at_a_glance(verdicts: Sequence[Verdict]) -> Element:
+    """A sign for each claim, in the order of their numbers: to be seen before anything is read."""
+    signs = []
+    for verdict in verdicts:
+        title = f"{_capital(verdict.claim)}: {verdict.verdict}"
+        link = element("a", _GROUPS[verdict.verdict][0], f" {verdict.id}", href=f"#claim-{verdict.id}", title=title)
+        signs.append(element("li", link, class_=_kind(verdict)))
+    return element("ul", *signs, class_="glance")
+
+
 def verdicts_block(verdicts: Sequence[Verdict]) -> Element:
     """All claims by what became of them, each with its figure."""
     groups: list[Element] = []

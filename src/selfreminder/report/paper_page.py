@@ -18,7 +18,7 @@ from selfreminder.report.findings import Findings
 from selfreminder.report.gallery import gallery
 from selfreminder.report.markup import Child, element
 from selfreminder.report.page import matrices_block, results_block
-from selfreminder.report.paper_claims import answer, claim_block, verdicts_block
+from selfreminder.report.paper_claims import answer, at_a_glance, claim_block, verdicts_block
 from selfreminder.report.paper_figures import BarPanel, HeatPanel, LinePanel, Plate, Shown
 from selfreminder.report.paper_figures_plates import plate
 from selfreminder.report.redo import Redo
@@ -52,6 +52,7 @@ def paper_page(shown: Sequence[Shown], verdicts: Sequence[Verdict], kept: Kept |
         "header",
         element("h1", title),
         element("p", answer(verdicts, scale), class_="answer"),
+        at_a_glance(verdicts),
         element("p", f"{many} runs of the figures are done.", class_="status"),
         note(f"The paper: {_PAPER}."),
         _made_up(shown),
