@@ -491,6 +491,7 @@ def test_drawn_in_its_own_style(tmp_path: Path, capsys: pytest.CaptureFixture[st
         lambda tasks: tasks[1].pop("probe"),
         lambda tasks: tasks[1]["probe"].pop("logit_deviation"),
         lambda tasks: tasks[1]["probe"].update(confusion=[]),
+        lambda tasks: tasks[1]["probe"].update(confusion=[[0] * 10] * 10),
         lambda tasks: tasks[1]["probe"]["confusion"][0].pop(),
         lambda tasks: tasks[1]["probe"]["confusion"][0].__setitem__(0, float("nan")),
         lambda tasks: tasks[1].update(bytes=float("nan")),

@@ -164,5 +164,6 @@ def _check_probe(probe: dict[str, list[list[float]]]) -> None:
     for name in ("confusion", "logit_mean", "logit_deviation"):
         if not classes or [len(row) for row in probe[name]] != [classes] * classes:
             raise ValueError(f"{name} has not a number for each two of {classes} classes")
-    if not all(0 <= count < math.inf for row in probe["confusion"] for count in row):
-        raise ValueError("confusion has what is no count")
+    counts = [count for row in probe["confusion"] for count in row]
+    if not any(counts) or not all(0 <= count < math.inf for count in counts):
+        raise ValueError("confusion does not count predictions")
