@@ -385,6 +385,10 @@ def test_the_answer_in_a_sentence() -> None:
 # The command --------------------------------------------------------------------------------------------------
 
 
+def refuse(*_: object) -> None:
+    raise PermissionError("read-only")
+
+
 def draw_only(folder: Path, capsys: pytest.CaptureFixture[str], name: str = "all") -> dict[str, Any]:
     assert main(["reproduce", name, "--scale", SCALE, "--draw-only", "--out", str(folder), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -465,7 +469,11 @@ def test_what_somebody_else_has_made_is_not_drawn_over(
     assert main([*arguments, str(tmp_path)]) == 2
     assert f"{tmp_path / Path(name).parts[0]} is none of `selfreminder reproduce`" in capsys.readouterr().err
     assert own.read_text() == "mine" and not (tmp_path / "claims.json").exists()
-    for _ in range(2):  # its own it draws again
+    with pytest.MonkeyPatch.context() as patch:  # its own it draws again, whole or not
+        patch.setattr(reproduction, "draw", refuse)
+        assert main([*arguments, str(tmp_path / "runs")]) == 2
+    assert (tmp_path / "runs/figures").is_dir() and not (tmp_path / "runs/index.html").exists()
+    for _ in range(2):
         assert main([*arguments, str(tmp_path / "runs")]) == 0
 
 
@@ -579,9 +587,6 @@ def test_figures_on_mnist_come_first() -> None:
 def test_a_figure_is_run_and_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError("read-only")
-
     folder = tmp_path / "x"
     arguments = ["reproduce", "mixture", "--out", str(folder), "--jobs", "1"]
     runs = figure("mixture").experiments("demo")

@@ -67,6 +67,8 @@ class Reproduction:
         """Write the page, the claims, and the figures, or only some; gives the files of each that could be drawn."""
         files: dict[str, list[Path]] = {}
         page = paper_page(self.shown, self.verdicts, self.kept())
+        verdicts = json.dumps(as_json(self.verdicts), indent=1, ensure_ascii=False, allow_nan=False)
+        write_text(self.folder / CLAIMS, verdicts + "\n")  # first: by it what follows is known as ours
         (self.folder / FIGURES).mkdir(exist_ok=True)
         remove_stale(self.folder / FIGURES)
         for shown in self.shown:
@@ -79,8 +81,6 @@ class Reproduction:
             else:
                 for kind in KINDS:  # of records that are gone
                     stem.with_name(f"{name}.{kind}").unlink(missing_ok=True)
-        verdicts = json.dumps(as_json(self.verdicts), indent=1, ensure_ascii=False, allow_nan=False)
-        write_text(self.folder / CLAIMS, verdicts + "\n")
         write_text(self.page, page)
         return files
 
