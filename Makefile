@@ -30,7 +30,7 @@ test: lint
 
 test-all: lint .venv/apart/.installed
 	$(BIN)/pytest -q -n $(WORKERS)
-	PYTHONPATH=tests/apart:.venv/apart $(BIN)/pytest -q tests/test_plugin_avalanche.py
+	PYTHONPATH=tests/apart:.venv/apart $(BIN)/pytest -q tests/plugins/test_plugin_avalanche.py
 
 format: .venv/.installed
 	$(BIN)/ruff check --fix-only -q .

@@ -15,11 +15,11 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 
-from selfreminder import codec, data
-from selfreminder.memory import Memory
-from selfreminder.memory_file import save_memory
-from selfreminder.models import build_model
-from selfreminder.stream import flat_parts
+from selfreminder import data
+from selfreminder.benchmarks.models import build_model
+from selfreminder.benchmarks.stream import flat_parts
+from selfreminder.memory.file import save_memory
+from selfreminder.memory.memory import Memory, codec
 
 BATCH, ITEMS, ROUNDS = 128, 5000, 30
 
@@ -58,7 +58,7 @@ def main() -> None:
     ):
         shares = []
         for fits in (2**40, 0):
-            with patch("selfreminder.memory_draw._FITS", fits), TemporaryDirectory() as folder:
+            with patch("selfreminder.memory.sampling._FITS", fits), TemporaryDirectory() as folder:
                 memory = Memory.of({"x": x}, logits, task=0, codecs=inputs, logit_codec=kept_logits)
                 memory.draw(BATCH, generator)  # what is read once is read now
                 save_memory(memory, path := Path(folder) / "memory")

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from selfreminder import methods
-from selfreminder.fisher import diagonal_fisher
+from selfreminder.benchmarks.models import build_model
+from selfreminder.benchmarks.stream import Parts, Split, permuted
+from selfreminder.gradients.fisher import diagonal_fisher
 from selfreminder.methods.base import Batch, Method, Step
-from selfreminder.models import build_model
-from selfreminder.stream import Parts, Split, permuted
 
 SAMPLES, BATCH, STEP_BATCH = 2000, 256, 128
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from selfreminder.experiment.grid import Grid
-from selfreminder.experiment.progress import Done
+from selfreminder.experiment.pool.grid import Grid
+from selfreminder.experiment.pool.progress import Done
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.status import status
 

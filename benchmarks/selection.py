@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from selfreminder import data, methods
-from selfreminder.models import build_model
-from selfreminder.per_sample import Inputs, gradient_norms
+from selfreminder.benchmarks.models import build_model
+from selfreminder.benchmarks.stream import flat_parts, permuted
+from selfreminder.gradients.per_sample import Inputs, gradient_norms
 from selfreminder.selection import find
 from selfreminder.selection.base import Candidates
-from selfreminder.stream import flat_parts, permuted
-from selfreminder.train import Training, train
+from selfreminder.training import Training, train
 
 POINTS, BATCH, HERD, KEPT = 5000, 256, 6000, 50
 

@@ -18,13 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from selfreminder import methods
-from selfreminder.codec import Encoded, encode
-from selfreminder.memory import Memory
-from selfreminder.models import build_model
-from selfreminder.reminder import Reminder
-from selfreminder.sizes import Size
-from selfreminder.stream import Parts, Split, Stream, permuted
-from selfreminder.train import Training, train
+from selfreminder._base.sizes import Size
+from selfreminder.benchmarks.models import build_model
+from selfreminder.benchmarks.stream import Parts, Split, Stream, permuted
+from selfreminder.memory.codec import Encoded, encode
+from selfreminder.memory.memory import Memory
+from selfreminder.reminder.reminder import Reminder
+from selfreminder.training import Training, train
 
 BATCH = 128
 ITEMS, MANY_ITEMS = 1_000, 1_000_000

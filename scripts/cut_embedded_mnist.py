@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from selfreminder import data
-from selfreminder.atomic import replacing
+from selfreminder._base.atomic import replacing
 from selfreminder.data.mnist import write_idx
 
 EMBEDDED = Path(__file__).parents[1] / "src/selfreminder/data/embedded"

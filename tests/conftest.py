@@ -8,7 +8,7 @@ import torch
 from hypothesis import settings
 
 from selfreminder import data
-from selfreminder.stream import Stream, flat_parts, permuted
+from selfreminder.benchmarks.stream import Stream, flat_parts, permuted
 
 torch.set_num_threads(1)
 # No deadlines: a busy machine is no defect. The same examples in every run: a failure can be repeated.

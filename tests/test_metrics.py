@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreminder.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.metrics import (
     backward_transfer,
     first_task,

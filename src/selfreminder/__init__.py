@@ -8,13 +8,13 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Memory": "selfreminder.memory",
     "MemoryBatch": "selfreminder.memory",
-    "Reminder": "selfreminder.reminder",
-    "Report": "selfreminder.recall",
-    "SelfReminderError": "selfreminder.errors",
-    "Size": "selfreminder.sizes",
-    "open_memory": "selfreminder.memory_file",
-    "save_memory": "selfreminder.memory_file",
-    "memory_hash": "selfreminder.memory_file",
+    "Reminder": "selfreminder.reminder.reminder",
+    "Report": "selfreminder.reminder.recall_report",
+    "SelfReminderError": "selfreminder._base.errors",
+    "Size": "selfreminder._base.sizes",
+    "open_memory": "selfreminder.memory.file",
+    "save_memory": "selfreminder.memory.file",
+    "memory_hash": "selfreminder.memory.file",
     "Experiment": "selfreminder.experiment.spec",
     "run": "selfreminder.experiment.run",
     "records": "selfreminder.experiment.table",
@@ -37,18 +37,18 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from selfreminder.errors import SelfReminderError as SelfReminderError
+    from selfreminder._base.errors import SelfReminderError as SelfReminderError
+    from selfreminder._base.sizes import Size as Size
     from selfreminder.experiment.run import run as run
     from selfreminder.experiment.spec import Experiment as Experiment
     from selfreminder.experiment.table import records as records
-    from selfreminder.memory import Memory as Memory
-    from selfreminder.memory import MemoryBatch as MemoryBatch
-    from selfreminder.memory_file import memory_hash as memory_hash
-    from selfreminder.memory_file import open_memory as open_memory
-    from selfreminder.memory_file import save_memory as save_memory
-    from selfreminder.recall import Report as Report
-    from selfreminder.reminder import Reminder as Reminder
-    from selfreminder.sizes import Size as Size
+    from selfreminder.memory.file import memory_hash as memory_hash
+    from selfreminder.memory.file import open_memory as open_memory
+    from selfreminder.memory.file import save_memory as save_memory
+    from selfreminder.memory.memory import Memory as Memory
+    from selfreminder.memory.memory import MemoryBatch as MemoryBatch
+    from selfreminder.reminder.recall_report import Report as Report
+    from selfreminder.reminder.reminder import Reminder as Reminder
 
 
 def __getattr__(name: str) -> Any:

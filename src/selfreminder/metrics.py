@@ -6,7 +6,7 @@ In the equations R[t][τ] is the matrix, with tasks counted from 1, and T the la
 import math
 from collections.abc import Sequence
 
-from selfreminder.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError
 
 Matrix = Sequence[Sequence[float]]
 

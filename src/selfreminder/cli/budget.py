@@ -3,12 +3,21 @@
 import dataclasses
 import json as json_format
 
+from selfreminder._base.errors import unknown
+from selfreminder._base.sizes import show_bytes
+from selfreminder.benchmarks.catalogue import BENCHMARKS
 from selfreminder.cli.options import Whole
 from selfreminder.cli.tables import print_rows, print_table
-from selfreminder.errors import unknown
-from selfreminder.experiment.benchmarks import BENCHMARKS
-from selfreminder.memory_cost import CLASSES, DEFAULT, FLOAT32, Count, MemoryCost, Way, images_at_hand, memory_cost
-from selfreminder.sizes import show_bytes
+from selfreminder.paper.memory_arithmetic import (
+    CLASSES,
+    DEFAULT,
+    FLOAT32,
+    Count,
+    MemoryCost,
+    Way,
+    images_at_hand,
+    memory_cost,
+)
 
 PAPERS = {"mnist-mlp": "permuted-mnist", "cifar10-vgg": "color-cifar10", "cifar100-alexnet": "split-cifar100"}
 """the benchmark for which the paper does the arithmetic of each model"""

@@ -8,20 +8,20 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from selfreminder.atomic import write_text
+from selfreminder._base.atomic import write_text
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import show_bytes
 from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
 from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison_of, whole_number
 from selfreminder.cli.tables import print_table
-from selfreminder.errors import SelfReminderError
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import TABLE, keep_copy
-from selfreminder.experiment.grid import Grid
-from selfreminder.experiment.progress import Done
+from selfreminder.experiment.pool.grid import Grid
+from selfreminder.experiment.pool.progress import Done
 from selfreminder.experiment.records import read
-from selfreminder.experiment.tuned import untuned_sentence
+from selfreminder.experiment.tuning.tuned import untuned_sentence
 from selfreminder.report.curves import MethodResult, results
-from selfreminder.sizes import show_bytes
 
 
 def compare(

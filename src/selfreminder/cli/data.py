@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from selfreminder._base.errors import DataError
 from selfreminder.cli.tables import print_rows
 from selfreminder.data import DATASETS, dataset, source
-from selfreminder.errors import DataError
 
 
 def show(*, data_dir: Path | None = None, json: bool = False) -> None:

@@ -12,9 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from selfreminder.experiment.failures import given_up
-from selfreminder.experiment.grid import Grid, Job
-from selfreminder.experiment.progress import Done, Failed
+from selfreminder.experiment.pool.failures import given_up
+from selfreminder.experiment.pool.grid import Grid, Job
+from selfreminder.experiment.pool.progress import Done, Failed
 from selfreminder.report.curves import Estimate
 
 _PLAIN_EVERY = 10.0

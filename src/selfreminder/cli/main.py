@@ -8,7 +8,7 @@ from pathlib import Path
 from cyclopts import App, CycloptsError
 
 from selfreminder import __version__
-from selfreminder.errors import SelfReminderError, in_words
+from selfreminder._base.errors import SelfReminderError, in_words
 
 app = App(
     name="selfreminder",
@@ -32,7 +32,7 @@ app.command(
 )
 app.command("selfreminder.cli.status:show", name="status", help="Say how the runs of a folder stand, at any moment.")
 app.command("selfreminder.cli.budget:budget", name="budget", help="What a memory costs beside EWC, in items and bytes.")
-app.command("selfreminder.cli.listing:show", name="list", help="List methods, benchmarks, selections, scales.")
+app.command("selfreminder.cli.list:show", name="list", help="List methods, benchmarks, selections, scales.")
 
 _data = App(name="data", help="Data sets: what there is, fetch, verify.", result_action="return_value")
 _data.command("selfreminder.cli.data:show", name="list", help="List the data sets and what is at hand.")

@@ -9,15 +9,15 @@ from cyclopts import Parameter
 from torch import Tensor
 
 import selfreminder
-from selfreminder.atomic import write_text
+from selfreminder._base.atomic import write_text
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import show_bytes
 from selfreminder.cli.options import Whole
 from selfreminder.cli.tables import print_rows, print_table
-from selfreminder.errors import SelfReminderError
-from selfreminder.memory import Memory
-from selfreminder.memory_items import COLUMNS, absent, items, matching
-from selfreminder.report.export import ARRAYS, TABLE, export
-from selfreminder.report.gallery import MOST, gallery_page
-from selfreminder.sizes import show_bytes
+from selfreminder.memory.memory import Memory
+from selfreminder.memory.query import COLUMNS, absent, items, matching
+from selfreminder.report.gallery.export import ARRAYS, TABLE, export
+from selfreminder.report.gallery.gallery import MOST, gallery_page
 
 
 @Parameter(name="*")

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter, Token
 
-from selfreminder.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import Size
 from selfreminder.experiment.comparison import Comparison
-from selfreminder.sizes import Size
 
 
 def whole_number(_: object, tokens: Sequence[Token]) -> int:

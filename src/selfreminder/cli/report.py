@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from selfreminder.atomic import write_text
-from selfreminder.errors import SelfReminderError
+from selfreminder._base.atomic import write_text
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.report.findings import find
 from selfreminder.report.page import comparison_page
 

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from selfreminder._base.errors import DataError, SelfReminderError, unknown
+from selfreminder.benchmarks.catalogue import SCALES
 from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, watched
 from selfreminder.cli.options import whole_number
 from selfreminder.cli.tables import print_rows
-from selfreminder.errors import DataError, SelfReminderError, unknown
-from selfreminder.experiment.benchmarks import SCALES
 from selfreminder.experiment.folder import claimed, read_about, refuse_others, write_grid
-from selfreminder.experiment.grid import Grid
-from selfreminder.experiment.paper import FIGURES, Figure, experiments
-from selfreminder.experiment.progress import Done
-from selfreminder.experiment.reasons import Reason, reasons
-from selfreminder.report.paper_claims import answer
-from selfreminder.report.paper_figures import Shown
+from selfreminder.experiment.pool.grid import Grid
+from selfreminder.experiment.pool.progress import Done
+from selfreminder.paper.claims_page import answer
+from selfreminder.paper.figures import Shown
+from selfreminder.paper.reasons import Reason, reasons
+from selfreminder.paper.specs import FIGURES, Figure, experiments
 
 if TYPE_CHECKING:
-    from selfreminder.report.reproduction import Reproduction
+    from selfreminder.paper.reproduction import Reproduction
 
 _ALL = "all"
 _Files = dict[str, list[Path]]
@@ -188,7 +188,7 @@ def _say(troubles: Iterable[object]) -> None:
 
 def _read(folder: Path, scale: str) -> "Reproduction":
     # matplotlib and torch, which a page's gallery needs, take seconds to import: only when there is something to draw.
-    from selfreminder.report.reproduction import read_reproduction  # noqa: PLC0415
+    from selfreminder.paper.reproduction import read_reproduction  # noqa: PLC0415
 
     return read_reproduction(folder, scale)
 

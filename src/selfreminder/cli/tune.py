@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
 from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison_of, whole_number
 from selfreminder.cli.tables import print_table
-from selfreminder.errors import SelfReminderError, unknown
-from selfreminder.experiment.choice import Choice, Outcome, Tried, text_of
 from selfreminder.experiment.lock import locked
-from selfreminder.experiment.tune import TUNABLE, Tuning
-from selfreminder.experiment.tuned import read_table, write_sections
+from selfreminder.experiment.tuning.candidates import TUNABLE, Tuning
+from selfreminder.experiment.tuning.choice import Choice, Outcome, Tried, text_of
+from selfreminder.experiment.tuning.tuned import read_table, write_sections
 from selfreminder.experiment.uses import uses
 from selfreminder.experiment.values import from_text
 from selfreminder.report.curves import Estimate
 
 if TYPE_CHECKING:
-    from selfreminder.experiment.search import Search
+    from selfreminder.experiment.tuning.search import Search
 
 TABLE = "tuned.toml"
 _HEADER = "# Chosen on validation data by `selfreminder tune`: each section says by which command, and of what.\n"
@@ -109,8 +109,8 @@ def tune(
     )
     _check(tuning, jobs, into)
     # Optuna is an extra, and takes a second to import.
-    from selfreminder.experiment.search import Search  # noqa: PLC0415
-    from selfreminder.experiment.study import claimed  # noqa: PLC0415
+    from selfreminder.experiment.tuning.search import Search  # noqa: PLC0415
+    from selfreminder.experiment.tuning.study import claimed  # noqa: PLC0415
 
     for name in tuning.choices[0].base.data_sets:
         fetch(name, data_dir)

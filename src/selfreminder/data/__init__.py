@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from selfreminder._base.errors import unknown
 from selfreminder.data import cifar, generated, source
 from selfreminder.data.cifar import CIFAR10, CIFAR100
 from selfreminder.data.mnist import read_idx
 from selfreminder.data.source import DataFile, DataSet
-from selfreminder.errors import unknown
 
 _IDX_FILES = (
     "train-images-idx3-ubyte",

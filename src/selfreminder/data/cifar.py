@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from selfreminder._base.errors import DataError, MissingExtraError
 from selfreminder.data.source import DataFile, DataSet, Form
-from selfreminder.errors import DataError, MissingExtraError
 
 LABELS = {"cifar10": ("labels",), "cifar100": ("coarse_labels", "fine_labels")}
 """the labels of an image in the order of the binary layout, by their names in the python layout"""

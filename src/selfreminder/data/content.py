@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from selfreminder.errors import DataError
+from selfreminder._base.errors import DataError
 
 Progress = Callable[[str, int, int | None], None]
 """(what, bytes so far, bytes in all if known)"""

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from selfreminder.errors import DataError
+from selfreminder._base.errors import DataError
 
 
 def read_idx(content: bytes, name: str = "idx file") -> np.ndarray:

@@ -17,7 +17,8 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfreminder.atomic import replacing
+from selfreminder._base.atomic import replacing
+from selfreminder._base.errors import DataError
 from selfreminder.data.content import (
     DataFile,
     Form,
@@ -31,7 +32,6 @@ from selfreminder.data.content import (
     read,
     unpack,
 )
-from selfreminder.errors import DataError
 
 __all__ = ["DataFile", "DataSet", "Form", "Progress", "cache_folder", "find", "get", "read"]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder import methods as all_methods
-from selfreminder.atomic import write_text
-from selfreminder.errors import SelfReminderError, unknown
-from selfreminder.experiment.benchmarks import SCALES, Scale, benchmark
+from selfreminder._base.atomic import write_text
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.sizes import Size
+from selfreminder.benchmarks.catalogue import SCALES, Scale, benchmark
 from selfreminder.experiment.folder import COMPARISON
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuned import CHOSEN, not_tuned, tuned
-from selfreminder.sizes import Size
+from selfreminder.experiment.tuning.tuned import CHOSEN, not_tuned, tuned
 
 _PATIENCE = 1.0
 

@@ -7,8 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from selfreminder.atomic import remove_stale, replacing, write_text
-from selfreminder.errors import SelfReminderError, unknown
+from selfreminder._base.atomic import remove_stale, replacing, write_text
+from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import Experiment

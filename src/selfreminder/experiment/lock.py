@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from selfreminder.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError
 
 _LOCK = ".lock"
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from selfreminder.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.spec import Experiment
 
 RECORDS = "records.jsonl"

@@ -14,19 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from selfreminder import __version__, methods
-from selfreminder.atomic import remove_stale
-from selfreminder.errors import SelfReminderError
-from selfreminder.experiment.benchmarks import benchmark
+from selfreminder._base.atomic import remove_stale
+from selfreminder._base.errors import SelfReminderError
+from selfreminder.benchmarks.catalogue import benchmark
+from selfreminder.benchmarks.models import build_model
+from selfreminder.benchmarks.stream import Split, Task
 from selfreminder.experiment.lock import locked
-from selfreminder.experiment.progress import Progress
+from selfreminder.experiment.pool.progress import Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, Records, Writer, read
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.state import RunState
 from selfreminder.experiment.tasks import make_stream
 from selfreminder.metrics import negative_flips, stratified_chance, task_average
-from selfreminder.models import build_model
-from selfreminder.stream import Split, Task
-from selfreminder.train import StoppedError, Training, TrainState, Watcher, accuracy, predicted_right, train
+from selfreminder.training import StoppedError, Training, TrainState, Watcher, accuracy, predicted_right, train
 
 _PATIENCE = 5.0
 """seconds to wait for a process that is on its way out of a run's folder"""

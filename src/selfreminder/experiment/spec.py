@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from selfreminder import data, methods, selection
-from selfreminder.codec_names import LOGIT_NAMES, NAMES
-from selfreminder.errors import SelfReminderError, unknown
-from selfreminder.experiment.benchmarks import benchmark
-from selfreminder.sizes import Size
+from selfreminder._base.codec_names import LOGIT_NAMES, NAMES
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.sizes import Size
+from selfreminder.benchmarks.catalogue import benchmark
 
 _NUMBERS = ("width", "lr", "weight_decay", "strength", "validation")
 _OPTIMIZERS = ("adam", "sgd")
@@ -46,7 +46,7 @@ class Experiment:
     lr: float | None = None
     """step size; None: the paper's, 1e-4 for adam, 1e-3 for sgd"""
     plateau: bool = False
-    """HAT's protocol, see `selfreminder.train.Training`; epochs are then the most there can be"""
+    """HAT's protocol, see `selfreminder.training.Training`; epochs are then the most there can be"""
     weight_decay: float = 1e-4
     strength: float | None = None
     """λ, of the methods that have one; None: the method's default"""
@@ -59,7 +59,7 @@ class Experiment:
     select: str = "random"
     """which items are kept, see `selfreminder.selection`"""
     codec: str = "auto"
-    """how they are kept, see `selfreminder.codec`"""
+    """how they are kept, see `selfreminder.memory.codec`"""
     logit_codec: str = "float32"
     """how their logits are kept"""
     memory_batch: int | None = None

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from selfreminder import tensor_file
-from selfreminder.errors import SelfReminderError
+from selfreminder._base import tensor_file
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.records import STATE
-from selfreminder.train import TrainState
+from selfreminder.training import TrainState
 
 _KEY = "selfreminder-state"
 

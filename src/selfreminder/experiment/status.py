@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from selfreminder.errors import SelfReminderError
-from selfreminder.experiment.failures import read_failure
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders
 from selfreminder.experiment.lock import held
-from selfreminder.experiment.progress import Failed
+from selfreminder.experiment.pool.failures import read_failure
+from selfreminder.experiment.pool.progress import Failed
+from selfreminder.experiment.pool.speeds import Speeds, epochs
 from selfreminder.experiment.records import TIMINGS, read
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.speeds import Speeds, epochs
 from selfreminder.metrics import task_average
 
 State = Literal["done", "running", "failed", "left"]

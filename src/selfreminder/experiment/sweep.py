@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder import methods as all_methods
-from selfreminder.errors import SelfReminderError, unknown
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.sizes import Size
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuned import not_tuned
+from selfreminder.experiment.tuning.tuned import not_tuned
 from selfreminder.experiment.uses import uses
 from selfreminder.experiment.values import from_text, typed
-from selfreminder.sizes import Size
 
 _FIELDS = tuple(field.name for field in fields(Experiment))
 _SIZES = ("per_class", "per_task", "budget")

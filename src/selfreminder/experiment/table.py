@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from selfreminder.errors import MissingExtraError, SelfReminderError, unknown
+from selfreminder._base.errors import MissingExtraError, SelfReminderError, unknown
 from selfreminder.experiment.folder import check_exists, read_grid, run_folders
 from selfreminder.experiment.records import RECORDS, Records, read
 from selfreminder.experiment.spec import Experiment

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Callable
 
-from selfreminder import data, stream
-from selfreminder.errors import SelfReminderError
+from selfreminder import data
+from selfreminder._base.errors import SelfReminderError
+from selfreminder.benchmarks import stream
+from selfreminder.benchmarks.stream import Parts, Stream
 from selfreminder.experiment.spec import Experiment
-from selfreminder.stream import Parts, Stream
 
 DataDir = str | os.PathLike[str] | None
 

@@ -6,9 +6,9 @@ import tomllib
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from selfreminder.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import parse_bytes
 from selfreminder.experiment.spec import Experiment
-from selfreminder.sizes import parse_bytes
 
 _HINTS = get_type_hints(Experiment) | {"seeds": int, "scale": str}
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}

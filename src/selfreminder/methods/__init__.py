@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
-from selfreminder.errors import SelfReminderError, unknown
+from selfreminder._base.errors import SelfReminderError, unknown
 
 if TYPE_CHECKING:
     from selfreminder.methods.base import Method

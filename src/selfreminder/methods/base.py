@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfreminder.errors import SelfReminderError
-from selfreminder.memory import Memory, MemoryBatch
-from selfreminder.per_sample import gradient_norms
-from selfreminder.reminder import Reminder
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import Size
+from selfreminder.benchmarks.stream import Split, Task
+from selfreminder.gradients.per_sample import gradient_norms
+from selfreminder.memory.memory import Memory, MemoryBatch
+from selfreminder.reminder.reminder import Reminder
 from selfreminder.selection import find, parse
 from selfreminder.selection.base import shares
-from selfreminder.sizes import Size
-from selfreminder.stream import Split, Task
 
 EARLY = 0.1
 """the share of epochs, one at least, whose gradients selection by gradient looks at"""

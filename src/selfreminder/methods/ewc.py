@@ -12,12 +12,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from selfreminder.errors import unknown
-from selfreminder.fisher import diagonal_fisher
+from selfreminder._base.errors import unknown
+from selfreminder._base.eval_mode import eval_mode
+from selfreminder._base.seeds import seed_for
+from selfreminder.benchmarks.stream import Split, Task
+from selfreminder.gradients.fisher import diagonal_fisher
 from selfreminder.methods.base import Batch, Method, Step
-from selfreminder.modes import eval_mode
-from selfreminder.seeds import seed_for
-from selfreminder.stream import Split, Task
 
 
 @dataclass(kw_only=True)

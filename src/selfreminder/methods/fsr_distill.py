@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from selfreminder.losses import distill
-from selfreminder.memory import MemoryBatch
+from selfreminder.memory.memory import MemoryBatch
 from selfreminder.methods.base import MemoryMethod
+from selfreminder.reminder.losses import distill
 
 
 @dataclass(kw_only=True)

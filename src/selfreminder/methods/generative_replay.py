@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfreminder.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.seeds import seed_for
+from selfreminder.benchmarks.stream import Task
 from selfreminder.methods.base import Batch, Method, Step
-from selfreminder.seeds import seed_for
-from selfreminder.stream import Task
 
 
 class Autoencoder(nn.Module):

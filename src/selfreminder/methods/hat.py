@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfreminder.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.seeds import seed_for
+from selfreminder.benchmarks.models import Network
+from selfreminder.benchmarks.stream import Task
 from selfreminder.methods.base import Batch, Method, Step
-from selfreminder.models import Network
-from selfreminder.seeds import seed_for
-from selfreminder.stream import Task
 
 _COSH_LIMIT = 50.0
 """of s·e in the compensation: cosh of more overflows"""

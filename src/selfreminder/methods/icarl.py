@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from selfreminder.losses import binary_match
-from selfreminder.memory import Memory, MemoryBatch
+from selfreminder.benchmarks.stream import Task
+from selfreminder.memory.memory import Memory, MemoryBatch
 from selfreminder.methods.base import MemoryMethod
-from selfreminder.stream import Task
+from selfreminder.reminder.losses import binary_match
 
 
 @dataclass(kw_only=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from selfreminder import codec
+from selfreminder.benchmarks.stream import Split, Task
+from selfreminder.memory import codec
 from selfreminder.methods.base import Method
-from selfreminder.stream import Split, Task
 
 
 @dataclass(kw_only=True)

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfreminder.losses import distill
+from selfreminder.benchmarks.models import Network
+from selfreminder.benchmarks.stream import Split, Task
 from selfreminder.methods.base import Batch, Method, Step
-from selfreminder.models import Network
-from selfreminder.stream import Split, Task
+from selfreminder.reminder.losses import distill
 
 _CHUNK = 1000
 

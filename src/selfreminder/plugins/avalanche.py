@@ -12,9 +12,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selfreminder.errors import MissingExtraError, SelfReminderError
-from selfreminder.reminder import Reminder
-from selfreminder.sizes import Size
+from selfreminder._base.errors import MissingExtraError, SelfReminderError
+from selfreminder._base.sizes import Size
+from selfreminder.reminder.reminder import Reminder
 
 try:
     from avalanche.benchmarks import OnlineCLExperience

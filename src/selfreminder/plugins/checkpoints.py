@@ -3,7 +3,7 @@
 import warnings
 from typing import Any
 
-from selfreminder.reminder import Reminder
+from selfreminder.reminder.reminder import Reminder
 
 
 def load_unless_empty(reminder: Reminder, state: dict[str, Any]) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch.optim import LBFGS
 
-from selfreminder.errors import MissingExtraError, SelfReminderError
+from selfreminder._base.errors import MissingExtraError, SelfReminderError
+from selfreminder._base.sizes import Size
 from selfreminder.plugins.checkpoints import load_unless_empty
-from selfreminder.reminder import Reminder
-from selfreminder.sizes import Size
+from selfreminder.reminder.reminder import Reminder
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

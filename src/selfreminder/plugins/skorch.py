@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from selfreminder.errors import MissingExtraError, SelfReminderError
-from selfreminder.reminder import Reminder
-from selfreminder.sizes import Size
+from selfreminder._base.errors import MissingExtraError, SelfReminderError
+from selfreminder._base.sizes import Size
+from selfreminder.reminder.reminder import Reminder
 
 try:
     from skorch import NeuralNet, NeuralNetClassifier

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from selfreminder.calling import device_of
-from selfreminder.errors import MissingExtraError, SelfReminderError
+from selfreminder._base.errors import MissingExtraError, SelfReminderError
+from selfreminder._base.sizes import Size
 from selfreminder.plugins.checkpoints import load_unless_empty
-from selfreminder.reminder import Reminder
-from selfreminder.sizes import Size
+from selfreminder.reminder.model_call import device_of
+from selfreminder.reminder.reminder import Reminder
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments

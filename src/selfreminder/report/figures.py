@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from selfreminder.atomic import replacing
+from selfreminder._base.atomic import replacing
 from selfreminder.report.curves import Estimate, MethodResult
-from selfreminder.report.looks import look
+from selfreminder.report.style import look
 
 STYLE: dict[Any, Any] = {
     "font.size": 9,

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from selfreminder.errors import SelfReminderError
-from selfreminder.experiment.failures import read_failure
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders, show
+from selfreminder.experiment.pool.failures import read_failure
 from selfreminder.experiment.records import RECORDS, Records, read_current
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.curves import Estimate, MethodResult
 from selfreminder.report.groups import grouped
-from selfreminder.report.looks import look, other_marker
 from selfreminder.report.redo import Redo, redo
+from selfreminder.report.style import look, other_marker
 
 _SAID_AS = {"strength": "λ", "lr": "step size", "select": "selection"}
 _STREAM = ("benchmark", "data", "images", "tasks", "split_into", "epochs")

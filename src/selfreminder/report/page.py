@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from selfreminder import __version__
-from selfreminder.experiment.tuned import untuned_sentence
+from selfreminder._base.sizes import show_bytes
+from selfreminder.experiment.tuning.tuned import untuned_sentence
 from selfreminder.metrics import t_interval, task_average
-from selfreminder.report.blocks import document, note, number, panel, plot, section, table, warning
-from selfreminder.report.charts import Series, heat_scale, heatmap, legend, line_chart, swatch
 from selfreminder.report.curves import Estimate
 from selfreminder.report.findings import Entry, Findings
-from selfreminder.report.markup import Child, decimal, element
+from selfreminder.report.html.blocks import document, note, number, panel, plot, section, table, warning
+from selfreminder.report.html.markup import Child, decimal, element
 from selfreminder.report.settings import redo_block, settings_block
-from selfreminder.sizes import show_bytes
+from selfreminder.report.svg.charts import Series, heat_scale, heatmap, legend, line_chart, swatch
 
 _FINE_TUNING = ("adam", "sgd")
 _SHORT = 20

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfreminder.errors import SelfReminderError
-from selfreminder.experiment.benchmarks import SCALES, benchmark
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import Size
+from selfreminder.benchmarks.catalogue import SCALES, benchmark
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import TABLE, read_about
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuned import CHOSEN, read_table
-from selfreminder.sizes import Size
+from selfreminder.experiment.tuning.tuned import CHOSEN, read_table
 
 _OWN = ("method", "seed", "options", *CHOSEN)
 """what may differ between the runs of a comparison"""

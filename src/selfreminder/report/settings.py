@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from selfreminder import methods, selection
-from selfreminder.experiment.benchmarks import SCALES, benchmark
+from selfreminder.benchmarks.catalogue import SCALES, benchmark
 from selfreminder.experiment.folder import TABLE, show
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.uses import uses
-from selfreminder.report.blocks import facts, note, section, table, warning
 from selfreminder.report.findings import Findings
-from selfreminder.report.markup import Child, element
+from selfreminder.report.html.blocks import facts, note, section, table, warning
+from selfreminder.report.html.markup import Child, element
 
 _STEP_SIZES = {"adam": 1e-4, "sgd": 1e-3}
-"""the paper's, of runs that name none: see `selfreminder.train.Training`"""
+"""the paper's, of runs that name none: see `selfreminder.training.Training`"""
 
 
 def settings_block(found: Findings) -> Element:

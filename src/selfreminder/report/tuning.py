@@ -12,9 +12,9 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 
-from selfreminder.experiment.choice import Outcome, Tried, is_numeric, text_of
+from selfreminder.experiment.tuning.choice import Outcome, Tried, is_numeric, text_of
 from selfreminder.report.figures import LINE, entitle, save, styled
-from selfreminder.report.looks import look
+from selfreminder.report.style import look
 
 _NAMES = {"strength": "Strength λ", "lr": "Step size"}
 _MOST_LINES = 8

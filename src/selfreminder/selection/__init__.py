@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfreminder.errors import SelfReminderError, unknown
+from selfreminder._base.errors import SelfReminderError, unknown
 
 if TYPE_CHECKING:
     from selfreminder.selection.base import Selection

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from selfreminder.errors import SelfReminderError
-from selfreminder.per_sample import Inputs, LogitsOf
-from selfreminder.sizes import share_evenly
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import share_evenly
+from selfreminder.gradients.per_sample import Inputs, LogitsOf
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

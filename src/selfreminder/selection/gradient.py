@@ -7,7 +7,7 @@ those, the model's norms now are taken.
 import torch
 from torch import Tensor
 
-from selfreminder.per_sample import gradient_norms
+from selfreminder.gradients.per_sample import gradient_norms
 from selfreminder.selection.base import Candidates
 
 

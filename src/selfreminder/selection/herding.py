@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfreminder.errors import SelfReminderError, unknown
-from selfreminder.modes import eval_mode
-from selfreminder.per_sample import Inputs, rows
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.eval_mode import eval_mode
+from selfreminder.gradients.per_sample import Inputs, rows
 from selfreminder.selection.base import Candidates
 
 KERNELS = ("linear", "gaussian")

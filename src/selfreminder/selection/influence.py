@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from selfreminder.errors import SelfReminderError, unknown
-from selfreminder.influence import influence
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder.gradients.influence import influence
 from selfreminder.selection.base import Candidates
 
 KEEP = ("helpful", "harmful")
@@ -24,7 +24,7 @@ def select(
     Args:
         candidates: what there is to choose from, with validation data.
         keep: "helpful", or for contrast "harmful": the reverse.
-        damping, solver, iterations: see `selfreminder.influence.influence`.
+        damping, solver, iterations: see `selfreminder.gradients.influence.influence`.
         samples: so many candidates at most, drawn at random, give the Hessian.
     """
     if keep not in KEEP:

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, seeds, sizes, files written whole, eval mode."""

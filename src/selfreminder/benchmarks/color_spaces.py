@@ -1,0 +1,110 @@
+"""Images in other colour spaces, as scikit-image returns them, in batches: the tasks of recoloured CIFAR-10."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from selfreminder._base.errors import SelfReminderError, unknown
+
+YIQ_FROM_RGB = (
+    (0.299, 0.587, 0.114),
+    (0.59590059, -0.27455667, -0.32134392),
+    (0.21153661, -0.52273617, 0.31119955),
+)
+YUV_FROM_RGB = (
+    (0.299, 0.587, 0.114),
+    (-0.14714119, -0.28886916, 0.43601035),
+    (0.61497538, -0.51496512, -0.10001026),
+)
+RGB_FROM_HED = ((0.65, 0.70, 0.29), (0.07, 0.99, 0.11), (0.27, 0.57, 0.78))
+"""How much red, green and blue a unit of haematoxylin, eosin and DAB absorbs (Ruifrok & Johnston 2001)."""
+
+CHUNK = 1 << 18
+"""Pixels converted at a time: the intermediate tensors stay a few megabytes however many images there are."""
+
+
+def to_color_space(images: Tensor, space: str) -> Tensor:
+    """Images (n, 3, h, w) from RGB to one of `SPACES`, as float32 like them; "rgb" gives back the same tensor.
+
+    Equal to scikit-image's rgb2yiq, rgb2yuv, rgb2hsv and rgb2hed: I, Q, U and V can be negative, and nothing
+    is scaled or cut to [0, 1].
+
+    >>> red = torch.tensor([1.0, 0.0, 0.0]).reshape(1, 3, 1, 1)
+    >>> to_color_space(red, "hsv").flatten().tolist()
+    [0.0, 1.0, 1.0]
+    """
+    if space not in _CONVERT:
+        raise unknown("color space", space, SPACES)
+    _check(images)
+    convert = _CONVERT[space]
+    if convert is None:
+        return images
+    converted = torch.empty_like(images)
+    at_a_time = max(1, CHUNK // max(1, images.shape[2] * images.shape[3]))
+    for some, out in zip(images.split(at_a_time), converted.split(at_a_time)):
+        convert(some, out)
+    return converted
+
+
+def _check(images: Tensor) -> None:
+    if images.dtype != torch.float32 or images.ndim != 4 or images.shape[1] != 3:
+        raise SelfReminderError(
+            f"images are {images.dtype} of shape {tuple(images.shape)}: give float32 of shape (n, 3, h, w)"
+        )
+    if images.numel():
+        low, high = (bound.item() for bound in images.aminmax())
+        if not (low >= 0 and high <= 1):
+            raise SelfReminderError(f"images have values from {low:g} to {high:g}: scale them to [0, 1]")
+
+
+def _linear(rgb: Tensor, out: Tensor, matrix: tuple[tuple[float, float, float], ...]) -> None:
+    # Not a matmul: its rounding may depend on the batch, so an image would depend on its neighbours.
+    red, green, blue = rgb.unbind(1)
+    for channel, (r, g, b) in zip(out.unbind(1), matrix):
+        torch.mul(red, r, out=channel).add_(green, alpha=g).add_(blue, alpha=b)
+
+
+def _yiq(rgb: Tensor, out: Tensor) -> None:
+    _linear(rgb, out, YIQ_FROM_RGB)
+
+
+def _yuv(rgb: Tensor, out: Tensor) -> None:
+    _linear(rgb, out, YUV_FROM_RGB)
+
+
+def _hsv(rgb: Tensor, out: Tensor) -> None:
+    red, green, blue = rgb.unbind(1)
+    hue, saturation, value = out.unbind(1)
+    torch.amax(rgb, 1, out=value)
+    delta = value - rgb.amin(1)
+    # In sixths of the colour circle, from the strongest channel: red at 0, green at 2, blue at 4.
+    sixths = torch.where(green == value, 2 + (blue - red) / delta, (green - blue) / delta)
+    sixths = torch.where(blue == value, 4 + (red - green) / delta, sixths)
+    torch.remainder(sixths / 6, 1, out=hue)
+    torch.div(delta, value, out=saturation)
+    grey = delta == 0
+    hue.masked_fill_(grey, 0)
+    saturation.masked_fill_(grey, 0)
+
+
+def _hed(rgb: Tensor, out: Tensor) -> None:
+    # Beer-Lambert: what is absorbed is logarithmic in what is left, here from 0 (white) to 1 (black, 1e-6).
+    absorbed = rgb.clamp(min=1e-6).log_().div_(math.log(1e-6))
+    _linear(absorbed, out, _HED_FROM_RGB)
+    out.clamp_(min=0)
+
+
+_inverse = torch.linalg.inv(torch.tensor(RGB_FROM_HED, dtype=torch.float64)).T.tolist()
+_HED_FROM_RGB = tuple((row[0], row[1], row[2]) for row in _inverse)
+
+_CONVERT: dict[str, Callable[[Tensor, Tensor], None] | None] = {
+    "rgb": None,
+    "yiq": _yiq,
+    "yuv": _yuv,
+    "hsv": _hsv,
+    "hed": _hed,
+}
+SPACES = tuple(_CONVERT)
+"""In the order of the paper's tasks."""

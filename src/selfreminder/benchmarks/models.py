@@ -1,0 +1,161 @@
+"""The paper's networks. `width` is a factor of the paper's width.
+
+Inputs are pixels between 0 and 1. A network with a head per task takes the head beside its input: one number for
+all items, or a tensor with one for each.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.seeds import seed_for
+
+PADDING = -1e9
+"""the logit of a class that a head does not have"""
+
+
+class Normalise(nn.Module):
+    """Subtract the mean and divide by the deviation of each colour (HAT's, over CIFAR's training images)."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([125.3, 123.0, 113.9]).div(255).reshape(3, 1, 1), persistent=False)
+        self.register_buffer("deviation", torch.tensor([63.0, 62.1, 66.7]).div(255).reshape(3, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.deviation
+
+
+class Heads(nn.Module):
+    """One linear layer, or one per task: `sizes` has the number of classes of each."""
+
+    def __init__(self, features: int, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(features, size) for size in sizes)
+
+    def forward(self, features: Tensor, head: int | Tensor | None = None, among: Sequence[int] = ()) -> Tensor:
+        """Logits at a head; or each item's at its own, out of the heads `among`, padded to the widest of those.
+
+        Heads that are not named take no part: they get no gradient, not even one of zeros.
+        """
+        if not isinstance(head, Tensor):
+            return self.layers[head or 0](features)
+        widest = max(self.sizes[number] for number in among)
+        logits = features.new_full((len(features), widest), PADDING)
+        for number in among:
+            missing = widest - self.sizes[number]
+            ours = nn.functional.pad(self.layers[number](features), (0, missing), value=PADDING)
+            logits = torch.where((head == number)[:, None], ours, logits)
+        return logits
+
+    @property
+    def sizes(self) -> list[int]:
+        return [layer.out_features for layer in self.layers if isinstance(layer, nn.Linear)]
+
+
+class Network(nn.Module):
+    """A body that every task shares, and heads."""
+
+    body: nn.Sequential
+    heads: Heads
+
+    def forward(self, x: Tensor, head: int | Tensor | None = None, among: Sequence[int] = ()) -> Tensor:
+        return self.heads(self.body(x), head, among)
+
+
+class Mlp(Network):
+    """784-1024×4-10 with ReLU: the network of the MNIST experiments."""
+
+    def __init__(self, width: float = 1.0, heads: Sequence[int] = (10,), *, inputs: int = 784) -> None:
+        super().__init__()
+        hidden = _units(1024, width)
+        sizes = [inputs] + [hidden] * 4
+        layers = (layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU()))
+        self.body = nn.Sequential(nn.Flatten(), *layers)
+        self.heads = Heads(hidden, heads)
+
+
+class Vgg(Network):
+    """Four blocks of two convolutions with batch norm and a pooling, then 4096-1024-10: for colour CIFAR10."""
+
+    def __init__(self, width: float = 1.0, heads: Sequence[int] = (10,)) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        before = 3
+        for channels, kernel in ((128, 5), (256, 5), (512, 3), (1024, 3)):
+            channels = _units(channels, width)
+            for inputs in (before, channels):
+                convolution = nn.Conv2d(inputs, channels, kernel, padding=kernel // 2)
+                layers += [convolution, nn.BatchNorm2d(channels), nn.ReLU()]
+            layers.append(nn.MaxPool2d(2))
+            before = channels
+        hidden = _units(1024, width)
+        layers += [nn.Flatten(), nn.Linear(4 * before, hidden), nn.BatchNorm1d(hidden), nn.ReLU()]
+        self.body = nn.Sequential(*layers)
+        self.heads = Heads(hidden, heads)
+
+
+class Dropout(nn.Dropout):
+    """PyTorch's dropout, several times as fast on a CPU, where drawing one number per unit takes most of its time.
+
+    Four units share a word of 64 random bits, so `p` is exact to 16 bits.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or self.p == 1 or input.device.type != "cpu":
+            return super().forward(input)
+        words = torch.empty(-(-input.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        drawn = words.view(torch.int16)[: input.numel()]
+        keep = drawn.ge_(round(self.p * 2**16) - 2**15)
+        scale = keep.to(input.dtype).div_(1 - self.p)
+        # The order in memory does not matter to what is random, but to the speed of the product.
+        dense = input.is_contiguous() or input.is_contiguous(memory_format=torch.channels_last)
+        return input * (scale.as_strided(input.shape, input.stride()) if dense else scale.reshape(input.shape))
+
+
+class AlexNet(Network):
+    """HAT's AlexNet for 32×32 images: three convolutions, two layers of 2048, dropout, a head per task."""
+
+    def __init__(self, width: float = 1.0, heads: Sequence[int] = (10,) * 10) -> None:
+        super().__init__()
+        a, b, c, hidden = (_units(units, width) for units in (64, 128, 256, 2048))
+        self.body = nn.Sequential(
+            Normalise(),
+            *(nn.Conv2d(3, a, 4), nn.ReLU(), Dropout(0.2), nn.MaxPool2d(2)),
+            *(nn.Conv2d(a, b, 3), nn.ReLU(), Dropout(0.2), nn.MaxPool2d(2)),
+            *(nn.Conv2d(b, c, 2), nn.ReLU(), Dropout(0.5), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(4 * c, hidden), nn.ReLU(), Dropout(0.5)),
+            *(nn.Linear(hidden, hidden), nn.ReLU(), Dropout(0.5)),
+        )
+        self.heads = Heads(hidden, heads)
+
+
+MODELS: dict[str, Callable[[float, Sequence[int]], Network]] = {
+    "mnist-mlp": Mlp,
+    "cifar10-vgg": Vgg,
+    "cifar100-alexnet": AlexNet,
+}
+
+
+def build_model(name: str, *, width: float, seed: int, heads: Sequence[int] = (10,)) -> Network:
+    """A model with the initial weights of a seed; the global random numbers stay as they are."""
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed_for(seed, "initial weights"))  # and not that of every device
+        model = MODELS[name](width, heads)
+    # A step with convolutions takes .8 of the time.
+    return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+
+def _units(units: int, width: float) -> int:
+    scaled = round(units * width)
+    if scaled < 1:
+        raise SelfReminderError(f"width {width:g} leaves no unit of {units}: it is a factor of the paper's width")
+    return scaled

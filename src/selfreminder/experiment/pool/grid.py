@@ -1,0 +1,203 @@
+"""Run many experiments in worker processes of one thread each. The parent itself does not need torch.
+
+Several processes may run grids in one folder: each run is done by the one that has it first.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from selfreminder._base.errors import SelfReminderError
+from selfreminder.experiment.folder import label, varying, write_grid
+from selfreminder.experiment.lock import held
+from selfreminder.experiment.pool.failures import given_up, keep_failure, read_failure, tidy
+from selfreminder.experiment.pool.process import Job, Worker, ready, signals_noted
+from selfreminder.experiment.pool.progress import Done, Failed, Left
+from selfreminder.experiment.pool.room import workers_that_fit
+from selfreminder.experiment.pool.speeds import Speeds
+from selfreminder.experiment.records import read
+from selfreminder.experiment.spec import Experiment
+
+__all__ = ["Grid", "Job"]
+
+
+@dataclass
+class Grid:
+    """Experiments in one folder, each in a folder of its own that is named by its key."""
+
+    experiments: Iterable[Experiment]
+    folder: Path
+    jobs: int | None = None
+    """worker processes; None: one per core, fewer where memory would not suffice"""
+    data_dir: str | None = None
+    check_first: bool = True
+    """whether a mistake in one run is one in the whole: one run of each method is checked before any is trained, and
+    mistakes are not kept; else a mistake is its run's failure like any other"""
+    retry_failed: bool = False
+    """try runs again that have failed twice in the same way"""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """what else `grid.json` should say"""
+    more: Callable[[], Iterable[Experiment]] | None = None
+    """asked for experiments when a worker has nothing to do; when it has none, that is all"""
+    to_come: Callable[[], int] = lambda: 0
+    """how many experiments it will still give, about"""
+    all: list[Job] = field(init=False, default_factory=list)
+    stopping: bool = field(init=False, default=False)
+    """whether it was interrupted, and its workers save their states"""
+
+    def __post_init__(self) -> None:
+        self._add(self.experiments)
+
+    def _add(self, experiments: Iterable[Experiment]) -> list[Job]:
+        added = [Job(experiment, self.folder / experiment.key) for experiment in experiments]
+        self.all += added
+        names = varying(job.experiment for job in self.all)
+        for job in self.all:
+            job.label = label(job.experiment, names)
+        for job in added:
+            job.failed_before = read_failure(job.folder)
+            if self._is_done(job):
+                job.answer = Done()
+            elif given_up(job.failed_before) and not self.retry_failed:
+                job.answer = job.failed_before
+        return added
+
+    @property
+    def failures(self) -> list[tuple[Job, Failed]]:
+        return [(job, job.answer) for job in self.all if isinstance(job.answer, Failed)]
+
+    def seconds_left(self) -> float | None:
+        """An estimate from the speeds seen so far; None before there are any."""
+        seen = [(job.experiment, 1.0, s) for job in self.all if (s := job.seconds_for_all()) is not None]
+        if not seen:
+            return None
+        speeds, left = Speeds(seen), [0.0]
+        for job in self.all:
+            if job.answer is None:
+                own = job.seconds_left()
+                left.append((speeds.seconds(job.experiment) or 0.0) if own is None else own)
+        to_come = self.to_come() * sum(seconds for *_, seconds in seen) / len(seen)
+        return max((sum(left) + to_come) / self.workers, *left)  # a run has one worker, however many there are
+
+    @property
+    def workers(self) -> int:
+        most = self.jobs or self._fitting[0]
+        return most if self.more else max(1, min(most, sum(job.answer is None for job in self.all)))
+
+    @property
+    def note(self) -> str | None:
+        """A line for the user where there are fewer workers than cores."""
+        unfinished = sum(job.answer is None for job in self.all)
+        return self._fitting[1] if self.jobs is None and self._fitting[0] < unfinished else None
+
+    @cached_property
+    def _fitting(self) -> tuple[int, str | None]:
+        left = (job.experiment for job in self.all if self.more or job.answer is None)
+        return workers_that_fit(left, self.data_dir)
+
+    def run(self) -> Iterator[Job | None]:
+        """Run all that is not done. Yields a job when it has news, and None every now and then.
+
+        SIGINT and SIGTERM make the workers save their states and end; then KeyboardInterrupt is raised.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write()
+        for job in self.all:
+            if isinstance(job.answer, Done):
+                tidy(job.folder)
+        waiting = deque(job for job in self.all if job.answer is None)
+        workers: list[Worker] = []
+        with signals_noted() as signals:
+            try:
+                yield from self._ask(waiting, self.workers)
+                # One of each method: whether they can be run is known before any is trained.
+                first = list({job.experiment.method: job.experiment for job in waiting if self.check_first}.values())
+                workers = [Worker(self.data_dir, first) for _ in range(min(self.workers, len(waiting)))]
+                while workers:
+                    if not self.stopping:
+                        yield from self._ask(waiting, sum(worker.free for worker in workers))
+                    for worker in workers:
+                        worker.leave_unwanted()
+                        if worker.free and (self.stopping or not waiting):
+                            worker.take(None)
+                        elif worker.free:
+                            yield from self._employ(worker, waiting)
+                    for worker in ready(workers):
+                        for job in worker.news(waiting, self.stopping):
+                            self._note(job)
+                            yield job
+                    yield None
+                    if signals and not self.stopping:
+                        self.stopping = True
+                        for worker in workers:
+                            worker.stop()
+                    elif len(signals) > 1:
+                        raise KeyboardInterrupt
+                    crashed = sum(worker.crashed for worker in workers)
+                    workers = [worker for worker in workers if worker.alive]
+                    if not self.stopping:
+                        workers += [Worker(self.data_dir) for _ in range(min(crashed, len(waiting)))]
+                if self.more is not None:
+                    self._write()  # without what was left
+                if self.stopping:
+                    raise KeyboardInterrupt
+            finally:
+                for worker in workers:
+                    worker.kill()
+
+    def _ask(self, waiting: deque[Job], count: int) -> Iterator[Job]:
+        """Ask for more until so many jobs wait, or there are no more; yields those that are done already."""
+        while self.more is not None and len(waiting) < count:
+            added = self._add(self.more())
+            if not added:
+                return
+            self._write()
+            waiting.extend(job for job in added if job.answer is None)
+            yield from (job for job in added if job.answer is not None)
+
+    def _write(self) -> None:
+        """Let the folder know its runs, but for those that nobody wants any more."""
+        wanted = {job.experiment.key: job.experiment for job in self.all if not job.given_up}
+        to_come = {"to_come": count} if (count := self.to_come()) else {}
+        write_grid(self.folder, wanted.values(), {**self.about, **to_come})
+
+    def _employ(self, worker: Worker, waiting: deque[Job]) -> Iterator[Job]:
+        """Give a worker the first job that nobody has; yields those that others have finished meanwhile."""
+        for job in list(waiting):
+            if job.unwanted:
+                waiting.remove(job)
+                job.answer = Left()
+                yield job
+                continue
+            job.elsewhere = held(job.folder)
+            if job.elsewhere:
+                continue
+            waiting.remove(job)
+            failure = read_failure(job.folder)
+            if self._is_done(job):
+                job.answer = Done()
+            elif failure is not None and failure != job.failed_before:
+                job.answer = failure
+            else:
+                worker.take(job)
+                return
+            yield job
+
+    def _is_done(self, job: Job) -> bool:
+        try:
+            records = read(job.folder)
+        except SelfReminderError:
+            if self.check_first:
+                raise
+            return False  # the run will say it
+        return records is not None and records.done and records.experiment == job.experiment
+
+    def _note(self, job: Job) -> None:
+        """Keep in its folder how a run has ended."""
+        if isinstance(job.answer, Done):
+            tidy(job.folder)
+        elif isinstance(job.answer, Failed) and not (self.check_first and job.answer.users_mistake):
+            job.answer = keep_failure(job.folder, job.answer)

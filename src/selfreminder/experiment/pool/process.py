@@ -1,0 +1,188 @@
+"""A worker process as its parent sees it."""
+
+import multiprocessing
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+from selfreminder.experiment.pool.progress import Busy, Done, Failed, Leave, Left, Progress, Stopped
+from selfreminder.experiment.spec import Experiment
+
+_MOST_DEATHS = 3
+"""a run that takes its worker down so often is given up"""
+
+
+@dataclass(eq=False)
+class Job:
+    """One experiment of a grid and how it stands."""
+
+    experiment: Experiment
+    folder: Path
+    label: str = ""
+    progress: Progress | None = None
+    first_fraction: float | None = None
+    """where it stood when it was taken up"""
+    started: float | None = None
+    ended: float | None = None
+    answer: Done | Stopped | Left | Failed | None = None
+    failed_before: Failed | None = None
+    elsewhere: bool = False
+    """another process has it"""
+    unwanted: bool = False
+    """to be left as it is: whoever looks at a grid's news may say so"""
+    deaths: int = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether a worker of this process has it."""
+        return self.started is not None and self.answer is None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody wants it any more, unless it was done before it heard of that."""
+        return self.unwanted and not isinstance(self.answer, Done)
+
+    def advance(self, progress: Progress) -> None:
+        """Take note of how far it is."""
+        self.progress = progress
+        if self.first_fraction is None:
+            # Time before the first word (loading data) counts for nothing.
+            self.first_fraction, self.started = progress.fraction, time.monotonic()
+
+    def seconds_for_all(self) -> float | None:
+        """How long the whole run takes at the speed seen; None where nothing was seen."""
+        if self.started is None or self.progress is None or self.first_fraction is None:
+            return None
+        share = (1.0 if isinstance(self.answer, Done) else self.progress.fraction) - self.first_fraction
+        return ((self.ended or time.monotonic()) - self.started) / share if share > 0.01 else None
+
+    def seconds_left(self) -> float | None:
+        whole = self.seconds_for_all()
+        return None if whole is None or self.progress is None else whole * (1 - self.progress.fraction)
+
+
+class Worker:
+    """Takes one job after the other."""
+
+    def __init__(self, data_dir: str | None, first: list[Experiment] | None = None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        arguments = (theirs, data_dir, first or [])
+        self.process: SpawnProcess = context.Process(target=_start, args=arguments, daemon=True)
+        # A Ctrl-C while the child starts is for the parent alone; the child takes the mask over.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        self.job: Job | None = None
+        self.alive, self.crashed = True, False
+        self._leaving = False
+
+    @property
+    def free(self) -> bool:
+        return self.alive and self.job is None
+
+    def take(self, job: Job | None) -> None:
+        """Start on a job; None: end."""
+        with suppress(OSError):  # if it is gone, `news` will say so
+            self.connection.send(None if job is None else (job.experiment, job.folder))
+        if job is None:
+            self.process.join()
+            self.alive = False
+        else:
+            self.job, job.started, job.first_fraction = job, time.monotonic(), None
+            self._leaving = False
+
+    def leave_unwanted(self) -> None:
+        """Make it leave its job if nobody wants that any more."""
+        if self.job is not None and self.job.unwanted and not self._leaving:
+            self._leaving = True
+            with suppress(OSError):
+                self.connection.send(Leave())
+
+    def news(self, waiting: deque[Job], stopping: bool) -> Iterator[Job]:
+        """What it has to say: the job that it is about. A job that it could not finish goes back to `waiting`."""
+        try:
+            word = self._newest()
+        except (EOFError, OSError):
+            word = None
+        job = self.job
+        if isinstance(word, Progress):
+            if job is not None:
+                yield job
+            return
+        self.job = None
+        if word is None or isinstance(word, Stopped):  # gone, or told to go by somebody
+            self.process.join()
+            self.alive, self.crashed = False, True
+        if job is None:
+            return
+        if isinstance(word, Done | Failed | Left):
+            job.answer, job.ended = word, time.monotonic()
+        elif stopping:
+            job.answer = Stopped()
+        elif isinstance(word, Busy):
+            job.started = None
+            waiting.append(job)
+        else:
+            job.deaths, job.started = job.deaths + 1, None
+            if job.deaths < _MOST_DEATHS:
+                waiting.appendleft(job)
+            else:
+                reason = f"its process died {job.deaths} times (exit code {self.process.exitcode})"
+                job.answer = Failed(reason, "died")
+        yield job
+
+    def _newest(self) -> object:
+        """Its newest word on how far it is, or an answer: a parent that is short of time must not fall behind."""
+        word = self.connection.recv()
+        while isinstance(word, Progress):
+            if self.job is not None:
+                self.job.advance(word)
+            if not self.connection.poll():
+                break
+            word = self.connection.recv()
+        return word
+
+    def stop(self) -> None:
+        if self.process.is_alive():
+            self.process.terminate()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def _start(connection: Connection, data_dir: str | None, first: list[Experiment]) -> None:
+    from selfreminder.experiment.pool.worker import work  # noqa: PLC0415 - torch is for the worker alone
+
+    work(connection, data_dir, first)
+
+
+def ready(workers: list[Worker]) -> list[Worker]:
+    """Those that have something to say, after a little while at most."""
+    by_connection: dict[Any, Worker] = {worker.connection: worker for worker in workers if worker.alive}
+    return [by_connection[connection] for connection in wait(list(by_connection), timeout=0.25)]
+
+
+@contextmanager
+def signals_noted() -> Iterator[list[int]]:
+    """Note SIGINT and SIGTERM in a list instead of dying of them."""
+    noted: list[int] = []
+    before = {s: signal.signal(s, lambda number, _: noted.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,97 @@
+"""A worker process: it runs one experiment after the other on one thread, and tells its parent how it goes."""
+
+import signal
+import threading
+import time
+import traceback
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import torch
+
+from selfreminder._base.atomic import write_text
+from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, in_words
+from selfreminder.experiment.lock import LockedError
+from selfreminder.experiment.pool.failures import TRACE
+from selfreminder.experiment.pool.progress import Busy, Done, Failed, Leave, Left, Progress, Stopped
+from selfreminder.experiment.run import check, run
+from selfreminder.experiment.spec import Experiment
+from selfreminder.training import StoppedError
+
+_TELL_EVERY = 0.2
+
+
+def work(connection: Connection, data_dir: str | None, first: list[Experiment]) -> None:
+    """Take (experiment, folder) pairs from a connection until None comes, or the parent is gone.
+
+    Before it trains at all, it makes sure that the experiments `first` can be run.
+    """
+    torch.set_num_threads(1)
+    asked_to_stop = threading.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    while (order := connection.recv()) is not None:
+        if isinstance(order, Leave):  # what it should leave has ended meanwhile
+            continue
+        experiment, folder = order
+        last = looked = 0.0
+
+        def stop() -> bool:
+            nonlocal looked
+            if (now := time.monotonic()) - looked > _TELL_EVERY:
+                looked = now
+                # While it has a run, it is told nothing but to leave it.
+                if connection.poll() and _received(connection):
+                    return True
+            return asked_to_stop.is_set()
+
+        def tell(progress: Progress) -> None:
+            nonlocal last
+            if (now := time.monotonic()) - last > _TELL_EVERY or progress.fraction >= 1:
+                last = now
+                connection.send(progress)
+
+        answer: Done | Stopped | Left | Busy | Failed
+        try:
+            while first:
+                check(first.pop(), data_dir)
+            started = time.monotonic()
+            run(experiment, folder, data_dir=data_dir, watch=tell, stop=stop)
+            answer = Done(time.monotonic() - started)
+        except StoppedError:
+            answer = Stopped() if asked_to_stop.is_set() else Left()
+        except LockedError:
+            answer = Busy()
+        except TrainingDivergedError as error:
+            answer = Failed(str(error), "diverged")
+        except SelfReminderError as error:
+            answer = Failed(str(error), "mistake")
+        except OSError as error:
+            answer = Failed(in_words(error), "system")
+        except Exception as error:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            write_text(Path(folder) / TRACE, traceback.format_exc())
+            answer = Failed(f"{type(error).__name__}: {error} (see {TRACE} in {folder})", "error")
+        connection.send(answer)
+        if asked_to_stop.is_set():
+            return
+
+
+def _received(connection: Connection) -> bool:
+    """Take a word from the parent; whether there was one, rather than the end of the parent."""
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        return False
+    return True
+
+
+def _leave_with_parent() -> None:
+    """End at once when the parent is gone: a run may end at any moment, nothing is lost."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        signal.raise_signal(signal.SIGKILL)

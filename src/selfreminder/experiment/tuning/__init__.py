@@ -1,0 +1,1 @@
+"""Strengths and step sizes chosen on validation data."""

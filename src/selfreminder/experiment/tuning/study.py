@@ -1,0 +1,253 @@
+"""Trials by Optuna: asked, told and pruned, and kept in a journal. Needs the extra `tune`."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from warnings import catch_warnings, simplefilter
+
+from selfreminder._base.atomic import remove_stale
+from selfreminder._base.errors import MissingExtraError, SelfReminderError
+from selfreminder._base.seeds import seed_for
+from selfreminder.experiment.folder import GRID, refuse_others
+from selfreminder.experiment.lock import locked
+from selfreminder.experiment.records import RECORDS, Records, read
+from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.tuning.candidates import Tuning
+from selfreminder.experiment.tuning.choice import Choice, Outcome, Settings, Tried, is_numeric
+
+try:
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+    from optuna.trial import FrozenTrial, TrialState
+except ImportError:
+    raise MissingExtraError("tuning needs Optuna: pip install 'selfreminder[tune]'") from None
+
+JOURNAL = "journal.jsonl"
+_BEYOND = 3.0
+"""how far tpe goes beyond the candidates, as a factor"""
+_TO_COMPARE_WITH = 4
+"""trials that must be complete before one is pruned"""
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Make a folder a tuning's own, alone in it for the time; refuse one that holds anything else."""
+    inside = [folder] if folder.is_file() else list(folder.glob("[!.]*"))
+    known = (folder / GRID).is_file() or (folder / JOURNAL).is_file() or any(folder.glob(f"*/{RECORDS}"))
+    if inside and not known:
+        raise SelfReminderError(f"{folder} exists and holds no tuning: choose another one with --out")
+    refuse_others(folder, "tuning")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, patience=1.0):
+        remove_stale(folder)
+        yield
+
+
+def open_journal(folder: Path) -> JournalStorage:
+    """The journal of a folder that is ours, whatever a kill or a power cut has left of its end."""
+    path = folder / JOURNAL
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        if path.exists():
+            _mend(path)
+        return JournalStorage(JournalFileBackend(str(path), _Ours(str(path))))
+    except (ValueError, LookupError, TypeError, AssertionError) as error:
+        raise SelfReminderError(f"{path} is damaged ({error}): remove it; runs that are done stay so") from None
+
+
+def _mend(path: Path) -> None:
+    """Cut off what was being written in the end: Optuna would write on behind it."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    while lines and not _is_whole(lines[-1]):
+        lines.pop()
+    os.truncate(path, sum(map(len, lines)))
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+class _Ours(JournalFileOpenLock):
+    """None: the folder is locked as a whole, by a lock that goes with its process, as Optuna's do not."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial that is under way."""
+
+    number: int
+    settings: Settings
+    runs: list[Experiment]
+
+
+class Study:
+    """The trials of one choice. What is under way in the journal when it is opened is taken up again."""
+
+    def __init__(self, choice: Choice, tuning: Tuning, storage: JournalStorage) -> None:
+        self.choice, self._storage, self._sampler = choice, storage, tuning.sampler
+        self._count = tuning.count
+        self._distributions = {k: _distribution(v, tuning.sampler) for k, v in choice.candidates.items()}
+        self._pruner: optuna.pruners.MedianPruner | None = None
+        if tuning.pruned and choice.reference is None:  # by the rule for sgd, the best is not the one that is taken
+            warmup = choice.base.tasks // 3
+            self._pruner = optuna.pruners.MedianPruner(n_startup_trials=_TO_COMPARE_WITH, n_warmup_steps=warmup)
+        self.name = f"{choice.name}-{tuning.sampler}-{choice.digest(tuning.sampler, self.prunes)}"
+        self._study = optuna.create_study(
+            storage=storage, study_name=self.name, direction="maximize", load_if_exists=True
+        )
+        self.open: dict[int, Trial] = {}
+        for trial in self._trials:
+            if trial.state == TrialState.RUNNING and trial.params.keys() == choice.candidates.keys():
+                self._begin(trial.number, self._settings(trial))
+            elif trial.state == TrialState.RUNNING:  # killed before it was all there
+                self._study.tell(trial.number, state=TrialState.FAIL)
+        if tuning.sampler == "grid":
+            known = [self._settings(trial) for trial in self._trials]
+            for settings in choice.grid():
+                if settings not in known:
+                    self._add(settings)
+
+    @property
+    def prunes(self) -> bool:
+        return self._pruner is not None
+
+    @property
+    def to_come(self) -> int:
+        """Runs of trials that have not been asked yet."""
+        left = 0 if self._sampler == "grid" else max(0, self._count - len(self._trials))
+        return left * len(self.choice.seeds)
+
+    @property
+    def runs(self) -> list[Experiment]:
+        """Of the trials that are done or under way."""
+        done = [t for t in self._of_this if t.state == TrialState.COMPLETE and not t.user_attrs.get("diverged")]
+        runs = [run for trial in done for run in self.choice.runs(self._settings(trial))]
+        return runs + [run for trial in self.open.values() for run in trial.runs]
+
+    def ask(self) -> Trial | None:
+        """Begin a trial; None if there are as many as there should be."""
+        count = len(self._trials)
+        if self._sampler == "grid" or count >= self._count:
+            return None
+        with catch_warnings():
+            simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # constant_liar, in Optuna 4
+            # A seed for each trial: what is asked after an interruption is what would have been asked without.
+            self._study.sampler = optuna.samplers.TPESampler(
+                seed=seed_for(0, "tpe", count) % 2**32,
+                n_startup_trials=5 * len(self._distributions),
+                constant_liar=True,
+            )
+        trial = self._study.ask(self._distributions)
+        return self._begin(trial.number, self._settings(self._trial(trial.number)))
+
+    def falls_behind(self, trial: Trial, curve: list[float]) -> bool:
+        """Note what a trial's first run is judged by after each task so far; whether others were better there."""
+        noted = self._trial(trial.number)
+        for task in range(len(noted.intermediate_values), len(curve)):
+            self._storage.set_trial_intermediate_value(noted._trial_id, task, curve[task])
+        if self._pruner is None or not curve:
+            return False
+        # Optuna's pruner takes the best of a trial's values so far, but averages go down from task to task.
+        noted.intermediate_values = {len(curve) - 1: curve[-1]}
+        return self._pruner.prune(self._study, noted)
+
+    def noted(self, trial: Trial) -> int:
+        """Tasks of its first run that are noted."""
+        return len(self._study.get_trials(deepcopy=False)[trial.number].intermediate_values)
+
+    def complete(self, trial: Trial, value: float) -> None:
+        del self.open[trial.number]
+        self._study.tell(trial.number, value)
+
+    def prune(self, trial: Trial) -> None:
+        del self.open[trial.number]
+        self._study.tell(trial.number, state=TrialState.PRUNED)
+
+    def diverge(self, trial: Trial) -> None:
+        """A trial whose loss left the numbers is as bad as can be, so that its like are not asked again."""
+        del self.open[trial.number]
+        self._storage.set_trial_user_attr(self._trial(trial.number)._trial_id, "diverged", True)
+        self._study.tell(trial.number, 0.0)
+
+    def outcome(self, folder: Path) -> Outcome:
+        """What was tried, from the least settings to the greatest."""
+        tried = [self._tried(trial, folder) for trial in self._of_this]
+        tried.sort(key=lambda each: [self._place(name, value) for name, value in each.settings.items()])
+        references = _records(self.choice.reference_runs, folder)
+        newest = self.choice.value(references) if references else None
+        return Outcome(self.choice, tried, self.name, newest)
+
+    def _tried(self, trial: FrozenTrial, folder: Path) -> Tried:
+        settings = self._settings(trial)
+        if trial.state == TrialState.PRUNED:
+            return Tried(settings, "pruned")
+        if trial.state != TrialState.COMPLETE:
+            return Tried(settings, "unfinished")
+        if trial.user_attrs.get("diverged"):
+            return Tried(settings, "diverged")
+        by_seed = [self.choice.curve(records)[-1] for records in _records(self.choice.runs(settings), folder)]
+        return Tried(settings, "done", trial.value, tuple(by_seed))
+
+    def _place(self, name: str, value: Any) -> float:
+        candidates = self.choice.candidates[name]
+        return value if is_numeric(candidates) else candidates.index(value)
+
+    @property
+    def _of_this(self) -> list[FrozenTrial]:
+        """The trials that count: of tpe, there may have been more before."""
+        return self._trials if self._sampler == "grid" else self._trials[: self._count]
+
+    @property
+    def _trials(self) -> list[FrozenTrial]:
+        return [trial for trial in self._study.get_trials() if trial.state != TrialState.FAIL]
+
+    def _trial(self, number: int) -> FrozenTrial:
+        return self._study.get_trials()[number]
+
+    def _settings(self, trial: FrozenTrial) -> Settings:
+        values = {name: trial.params.get(name) for name in self.choice.candidates}
+        if self._sampler == "tpe":  # three digits are enough for anybody
+            return {name: float(f"{v:.3g}") if isinstance(v, float) else v for name, v in values.items()}
+        return values
+
+    def _begin(self, number: int, settings: Settings) -> Trial:
+        self.open[number] = Trial(number, settings, self.choice.runs(settings))
+        return self.open[number]
+
+    def _add(self, settings: Settings) -> None:
+        trial = optuna.create_trial(
+            state=TrialState.RUNNING, params=dict(settings), distributions=dict(self._distributions)
+        )
+        self._study.add_trial(trial)
+        self._begin(len(self._study.get_trials(deepcopy=False)) - 1, settings)
+
+
+def _distribution(values: tuple[Any, ...], sampler: str) -> BaseDistribution:
+    if not is_numeric(values):
+        return CategoricalDistribution(values)
+    low, high = (min(values), max(values)) if sampler == "grid" else (min(values) / _BEYOND, max(values) * _BEYOND)
+    log = sampler == "tpe" and low > 0
+    if all(isinstance(value, int) for value in values):
+        return IntDistribution(max(round(low), 1 if log else 0), round(high), log=log)
+    return FloatDistribution(low, high, log=log)
+
+
+def _records(runs: list[Experiment], folder: Path) -> list[Records]:
+    """Of all of them; none unless all are done."""
+    found = [records for run in runs if (records := read(folder / run.key)) is not None and records.done]
+    return found if len(found) == len(runs) else []

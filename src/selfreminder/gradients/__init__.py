@@ -1,0 +1,1 @@
+"""Gradients of single samples, and what is made of them: Fisher information, influence."""

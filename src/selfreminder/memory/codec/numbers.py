@@ -1,0 +1,102 @@
+"""The numbers that each codec keeps, how they are read back, and how far that may be from what was given."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selfreminder._base.errors import SelfReminderError
+
+
+def _to_uint8(x: Tensor) -> tuple[Tensor, None]:
+    if x.numel() and not (x.min() >= 0 and x.max() <= 1):
+        low, high = x.min().item(), x.max().item()
+        raise SelfReminderError(
+            f"codec 'uint8' keeps values from 0 to 1, these run from {low:g} to {high:g}: "
+            "use codec 'auto', or 'affine8' for a quarter of the bytes"
+        )
+    return (x * 255).round().to(torch.uint8), None
+
+
+def _to_float16(x: Tensor) -> tuple[Tensor, None]:
+    if x.numel() and x.abs().max() > torch.finfo(torch.float16).max:
+        raise SelfReminderError(
+            f"float16 keeps magnitudes up to 65504, here is one of {x.abs().max().item():g}: use float32"
+        )
+    return x.to(torch.float16), None
+
+
+def _to_affine8(x: Tensor) -> tuple[Tensor, Tensor]:
+    flat = as_rows(x.to(torch.float32))
+    low, high = flat.aminmax(dim=1, keepdim=True) if flat.numel() else (flat.new_zeros(len(x), 1),) * 2
+    step = (high - low) / 255
+    codes = ((flat - low) / step.where(step > 0, 1)).round_().clamp_(0, 255)
+    return codes.to(torch.uint8).reshape(x.shape), torch.cat([low, step], 1)
+
+
+def _to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
+    flat = as_rows(x.to(torch.float32))
+    largest = flat.abs().amax(dim=1, keepdim=True) if flat.numel() else flat.new_zeros(len(x), 1)
+    step = largest / 127
+    return (flat / step.where(step > 0, 1)).round_().clamp_(-127, 127).to(torch.int8).reshape(x.shape), step
+
+
+KEPT_AS = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "uint8": torch.uint8,
+    "affine8": torch.uint8,
+    "int8": torch.int8,
+}
+"""the dtype of what is kept, where the codec says it"""
+
+ENCODE: dict[str, Callable[[Tensor], tuple[Tensor, Tensor | None]]] = {
+    "raw": lambda x: (x, None),
+    "float32": lambda x: (x.to(torch.float32), None),
+    "float16": _to_float16,
+    "uint8": _to_uint8,
+    "affine8": _to_affine8,
+    "int8": _to_int8,
+}
+"""(n, …) values to what is kept, and each item's scale or None"""
+
+
+def from_bytes(kept: Tensor) -> Tensor:
+    """Bytes as numbers from 0 to 1, the same on every device: by a plain number, CUDA multiplies with 1/255 instead."""
+    return kept.to(torch.float32).div_(torch.full((), 255.0, device=kept.device))
+
+
+DECODE: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "raw": lambda kept, _: kept,
+    "float32": lambda kept, _: kept,
+    "float16": lambda kept, _: kept.to(torch.float32),
+    "uint8": lambda kept, _: from_bytes(kept),
+    "affine8": lambda kept, scale: torch.addcmul(scale[:, 0], kept.to(torch.float32), scale[:, 1]),
+    "int8": lambda kept, scale: kept.to(torch.float32).mul_(scale[:, 0]),
+}
+"""and back"""
+
+
+def largest_change(name: str, x: Tensor) -> Tensor:
+    """The most that codec `name` may change each value of `x`."""
+    if name in ("raw", "float32"):
+        single = x.to(torch.float32).to(x.dtype) if name == "float32" else x
+        return (single.to(torch.float64) - x.to(torch.float64)).abs()
+    magnitude = x.abs().to(torch.float32)
+    if name == "float16":
+        return magnitude * 2**-11 + 2**-25  # half of the last place, also of numbers too small to be normal
+    if name == "uint8":
+        return torch.full_like(x, 1 / 510 + 1e-7)
+    flat = as_rows(x.to(torch.float32))
+    largest = flat.abs().amax(1)
+    step = (flat.amax(1) - flat.amin(1)) / 255 if name == "affine8" else largest / 127
+    # Half a step, and what float32 itself rounds on the way.
+    bound = step / 2 + 4 * torch.finfo(torch.float32).eps * (largest + 255 * step)
+    return bound.reshape(len(x), *[1] * (x.ndim - 1))
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """(n, …) as (n, numbers of an item)."""
+    return x.reshape(len(x), math.prod(x.shape[1:]))

@@ -1,0 +1,184 @@
+"""What a memory is made of: equal-length columns, the facts beside them, and the bytes that they take."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from selfreminder._base.errors import SelfReminderError
+from selfreminder.memory import codec
+from selfreminder.memory.codec import Encoded
+from selfreminder.memory.fingerprint import Recorder
+
+DTYPES = {
+    "width": torch.int16,
+    "labels": torch.int16,
+    "tasks": torch.int32,
+    "ids": torch.int32,
+    "sources": torch.int64,
+    "selections": torch.uint8,
+    "times": torch.int64,
+}
+"""of the columns beside inputs and logits; sources that fit have int32"""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """How far a reservoir has come along its stream: all that it needs to go on, see `reservoir`."""
+
+    seen: int
+    """items that the stream has had"""
+    seed: int
+    """of the items' keys"""
+    below: int = 2**63 - 1
+    """only smaller keys enter: the smallest of those that found no room"""
+
+    def __post_init__(self) -> None:
+        if not all(type(value) is int and value >= 0 for value in (self.seen, self.seed, self.below)):
+            raise SelfReminderError(f"{self} is no stream: it has whole numbers from 0 on")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Columns:
+    """The columns and facts of a `Memory`."""
+
+    inputs: dict[str, Encoded] = field(default_factory=dict)
+    """as their codecs keep them; "x" for a plain tensor, several for tokenised text"""
+    kept_logits: Encoded = field(default_factory=lambda: codec.encode("float32", torch.zeros(0, 0)))
+    """(n, K), padded to the widest, as their codec keeps them"""
+    width: Tensor | None = None
+    """how many logits of each item count; None where all do"""
+    labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int16))
+    tasks: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
+    ids: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
+    """given once, in order, never again"""
+    sources: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
+    """the item's index in the data it was chosen from"""
+    selections: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.uint8))
+    """why it was chosen: an index into `selection_names`"""
+    times: Tensor | None = None
+    """when, in seconds since 1970; None where no item has one"""
+    selection_names: tuple[str, ...] = ()
+    next_id: int = 0
+    recorders: Mapping[int, Recorder] = field(default_factory=dict)
+    """what recorded the logits of a task, where somebody said"""
+    streams: Mapping[int, Stream] = field(default_factory=dict)
+    """of the tasks that a reservoir fills"""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def widths(self) -> Tensor:
+        """(n,) how many logits of each item count."""
+        widest = self.kept_logits.shape[0]
+        return torch.full_like(self.ids, widest, dtype=torch.int16) if self.width is None else self.width
+
+    @property
+    def codecs(self) -> dict[str, str]:
+        """How each input is kept."""
+        return {name: x.codec for name, x in self.inputs.items()}
+
+    @property
+    def device(self) -> torch.device:
+        return self.ids.device
+
+    @property
+    def plain_columns(self) -> dict[str, Tensor]:
+        """Those beside inputs and logits."""
+        values = {name: getattr(self, name) for name in DTYPES}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """Every tensor by name: all that is kept, and all that a file holds."""
+        encoded = {f"inputs.{name}": x for name, x in self.inputs.items()} | {"logits": self.kept_logits}
+        columns = {f"{name}{ending}": part for name, x in encoded.items() for ending, part in x.parts.items()}
+        return columns | self.plain_columns
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is not a column, as JSON can say it."""
+        facts: dict[str, Any] = {
+            "inputs": {name: x.facts for name, x in self.inputs.items()},
+            "logits": self.kept_logits.facts,
+            "selection_names": list(self.selection_names),
+            "next_id": self.next_id,
+        }
+        # Only where there are any: files without them are those of earlier versions, hashes included.
+        if self.recorders:
+            facts["recorders"] = {str(task): recorder.facts for task, recorder in self.recorders.items()}
+        if self.streams:
+            facts["streams"] = {str(task): asdict(stream) for task, stream in self.streams.items()}
+        return facts
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
+        """The inverse of `columns` and `facts`."""
+
+        def encoded(name: str, facts: dict[str, Any]) -> Encoded:
+            parts = {ending: columns.get(f"{name}{ending}") for ending in ("", ".scale", ".sizes")}
+            return Encoded.from_parts({ending: part for ending, part in parts.items() if part is not None}, facts)
+
+        return cls(
+            inputs={name: encoded(f"inputs.{name}", about) for name, about in facts["inputs"].items()},
+            kept_logits=encoded("logits", facts["logits"]),
+            selection_names=tuple(facts["selection_names"]),
+            next_id=int(facts["next_id"]),
+            recorders={int(task): Recorder.from_facts(about) for task, about in facts.get("recorders", {}).items()},
+            streams={int(task): Stream(**about) for task, about in facts.get("streams", {}).items()},
+            **{name: columns[name] for name in DTYPES if name in columns},
+        )
+
+    def check(self) -> None:
+        """Raise if this cannot be a memory, whoever made it."""
+        for name, encoded, names in (
+            *((f"input '{name}'", x, codec.NAMES) for name, x in self.inputs.items()),
+            ("logits", self.kept_logits, codec.LOGIT_NAMES),
+        ):
+            encoded.check(names)
+            if len(encoded) != len(self):
+                raise SelfReminderError(f"{name}: {len(encoded)} items, there are {len(self)} of the others")
+        for name, column in self.plain_columns.items():
+            if column.ndim != 1 or len(column) != len(self):
+                raise SelfReminderError(f"column '{name}' has not the length of the others, {len(self)}")
+            if column.dtype != DTYPES[name] and not (name == "sources" and column.dtype == torch.int32):
+                raise SelfReminderError(f"column '{name}' is {column.dtype}, it should be {DTYPES[name]}")
+        good = len(self.kept_logits.shape) == 1
+        if len(self) and good:
+            good = bool(
+                (self.widths >= 0).all()
+                and (self.widths <= self.kept_logits.shape[0]).all()
+                and (self.tasks[1:] >= self.tasks[:-1]).all()
+                and (self.selections < len(self.selection_names)).all()
+            )
+        if not good:
+            raise SelfReminderError("its columns contradict each other")
+
+    # Bytes --------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns, provenance included."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    @property
+    def item_nbytes(self) -> int:
+        """Bytes of one item: of the mean one, where they differ."""
+        return self.nbytes // len(self) if len(self) else 0
+
+    @property
+    def least_item_nbytes(self) -> int:
+        """Bytes that no item can be kept in fewer than, however well it deflates."""
+        deflated = {f"inputs.{name}" for name, x in self.inputs.items() if x.sizes is not None}
+        parts = (part for name, part in self.columns.items() if name not in deflated)
+        return sum(part[0].nbytes for part in parts) if len(self) else 0
+
+    def nbytes_before(self) -> Tensor:
+        """(n + 1,) bytes of the items before each place."""
+        each = self.kept_logits.item_nbytes() + sum(column.element_size() for column in self.plain_columns.values())
+        for encoded in self.inputs.values():
+            each = each + encoded.item_nbytes()
+        return torch.nn.functional.pad(each.cumsum(0), (1, 0))

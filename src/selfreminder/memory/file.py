@@ -1,0 +1,120 @@
+"""A memory in one safetensors file: versioned, hashed, mapped when opened, written whole or not at all.
+
+The file's metadata has one key, ``selfreminder``, with canonical JSON: schema, facts, and the sha256 of all
+columns and facts. The same content gives the same bytes. Nothing is ever unpickled.
+"""
+
+import hashlib
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selfreminder._base import tensor_file
+from selfreminder._base.errors import MemoryFileError
+from selfreminder.memory.memory import Memory
+
+SCHEMA = 2
+_KEY = "selfreminder"
+_AT_ONCE = 1024
+"""items that are decoded at a time, so that a large memory stays where it is"""
+
+
+def save_memory(memory: Memory, path: str | os.PathLike[str]) -> None:
+    """Write a memory to a file, whole or not at all."""
+    columns = memory.columns
+    about = {"schema": SCHEMA, **memory.facts}
+    about["sha256"] = _content_hash(columns, about)
+    tensor_file.write(Path(path), columns, _KEY, about)
+
+
+def open_memory(path: str | os.PathLike[str], *, verify: bool = True) -> Memory:
+    """Read a memory file. Columns are mapped; `verify=False` leaves them unread until they are used."""
+    columns, about = _read(Path(path))
+    if verify and _content_hash(columns, about) != about["sha256"]:
+        raise MemoryFileError(f"{path} was changed after it was written: its content does not match its hash")
+    try:
+        if about["schema"] == 1:
+            columns, about = _from_schema_1(columns, about)
+        memory = Memory.from_columns(columns, about)
+        memory.check()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MemoryFileError(f"{path} holds no whole memory: {error}") from None
+    return memory
+
+
+def memory_hash(path: str | os.PathLike[str]) -> str:
+    """The content hash that a memory file carries."""
+    return _read(Path(path))[1]["sha256"]
+
+
+def item_hashes(memory: Memory) -> list[str]:
+    """12 hex digits an item, of its inputs and logits as they are read back.
+
+    They depend neither on the other items nor on how anything is kept, so an item can be found again after a
+    merge or a deletion, when ids and rows have changed.
+    """
+    hashes = []
+    for rows in torch.arange(len(memory), device=memory.device).split(_AT_ONCE):
+        inputs = {name: _widest(memory.inputs[name].decode(rows)) for name in sorted(memory.inputs)}
+        logits, widths = memory.kept_logits.decode(rows), memory.widths[rows].tolist()
+        about = {name: f"{name!r} {x.dtype} {list(x.shape[1:])}".encode() for name, x in inputs.items()}
+        columns = [(about[name], _bytes_of_each(x)) for name, x in inputs.items()]
+        for item, (width, kept) in enumerate(zip(widths, _bytes_of_each(logits))):
+            digest = hashlib.sha256()
+            for what, each in columns:
+                digest.update(what)
+                digest.update(each[item])
+            digest.update(f"logits {width}".encode())
+            digest.update(kept[: width * logits.element_size()])
+            hashes.append(digest.hexdigest()[:12])
+    return hashes
+
+
+def _widest(x: Tensor) -> Tensor:
+    """The same numbers in the widest type of their kind, because a merge may widen them."""
+    if x.is_complex():
+        return x
+    return x.to(torch.float64 if x.is_floating_point() else torch.int64)
+
+
+def _bytes_of_each(x: Tensor) -> list[memoryview]:
+    """The bytes of each item of (n, …)."""
+    flat = x.detach().cpu().contiguous().reshape(len(x), math.prod(x.shape[1:]))
+    rows = flat.view(torch.uint8).numpy() if flat.numel() else [b""] * len(x)
+    return [memoryview(row) for row in rows]
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if not path.is_file():
+        raise MemoryFileError(f"{path} is a folder" if path.is_dir() else f"{path} does not exist")
+    try:
+        columns, about = tensor_file.read(path, _KEY)
+    except tensor_file.NotATensorFileError as error:
+        raise MemoryFileError(f"{path} is no memory file: {error}") from None
+    schema = about.get("schema") if isinstance(about, dict) else None
+    if type(schema) is int and schema > SCHEMA:
+        raise MemoryFileError(f"{path} has schema {schema}, this version reads up to {SCHEMA}: update selfreminder")
+    if type(schema) is not int or schema < 1 or "sha256" not in about:
+        raise MemoryFileError(f"{path} does not say which schema or hash it has: it was edited")
+    return columns, about
+
+
+def _from_schema_1(columns: dict[str, Tensor], about: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """As this version writes it: schema 1 had one codec name an input, and wider labels."""
+    inputs = {name: {"codec": name_of_codec} for name, name_of_codec in about["codecs"].items()}
+    facts = about | {"inputs": inputs, "logits": {"codec": "float32"}}
+    return columns | {"labels": columns["labels"].to(torch.int16)}, facts
+
+
+def _content_hash(columns: dict[str, Tensor], about: dict[str, Any]) -> str:
+    facts = {key: value for key, value in about.items() if key != "sha256"}
+    digest = hashlib.sha256(tensor_file.canonical_json(facts).encode())
+    for name in sorted(columns):
+        column = columns[name].detach().cpu().contiguous()
+        digest.update(f"{name} {column.dtype} {list(column.shape)}".encode())
+        digest.update(column.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

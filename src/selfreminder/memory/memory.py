@@ -1,0 +1,264 @@
+"""Memory: a few old items with the logits that the model gave them. A value: ``memory = memory + remembered``."""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.sizes import show_bytes
+from selfreminder.memory import codec
+from selfreminder.memory.budget import interleaved, rows_within
+from selfreminder.memory.codec import Encoded
+from selfreminder.memory.columns import Columns, Stream
+from selfreminder.memory.fingerprint import Recorder
+from selfreminder.memory.sampling import MemoryBatch, Reader
+
+UNKNOWN = -1
+"""the label, source or time of an item where nobody said"""
+_MOST = 2**31 - 1
+
+
+class Memory(Columns):
+    """Equal-length columns, one row an item, ordered by task and within a task by priority.
+
+    >>> memory = Memory.of({"x": torch.rand(6, 4)}, torch.zeros(6, 3), task=0)
+    >>> memory = memory + Memory.of({"x": torch.rand(2, 4)}, torch.zeros(2, 3), task=1)
+    >>> len(memory), memory.counts, memory.nbytes
+    (8, {0: 6, 1: 2}, 344)
+    """
+
+    @classmethod
+    def of(
+        cls,
+        inputs: Mapping[str, Tensor],
+        logits: Tensor,
+        *,
+        task: int,
+        labels: Tensor | None = None,
+        sources: Tensor | None = None,
+        codecs: Mapping[str, str] | str = "auto",
+        logit_codec: str = "float32",
+        selection: str = "given",
+        time: int | None = None,
+        recorder: Recorder | None = None,
+    ) -> "Memory":
+        """A memory of one task, best items first; `codecs` is one name for all inputs or one for each."""
+        if logits.ndim != 2:
+            raise SelfReminderError(f"logits have the shape (items, classes), not {tuple(logits.shape)}")
+        if not 0 <= task <= _MOST:
+            raise SelfReminderError(f"task is {task}: it is a number from 0 on")
+        n, width = logits.shape
+        for name, values in (("labels", labels), ("sources", sources)):
+            if values is not None and values.shape != (n,):
+                raise SelfReminderError(f"{name} have the shape {tuple(values.shape)}, there are {n} items")
+        most_classes = torch.iinfo(torch.int16).max
+        if labels is not None and n and not (labels.min() >= UNKNOWN and labels.max() <= most_classes):
+            raise SelfReminderError(f"labels are classes from 0 to {most_classes:,}, or {UNKNOWN} where unknown")
+        if width > most_classes:
+            raise SelfReminderError(f"a memory holds at most {most_classes:,} logits an item, the model gives {width}")
+        for name, x in inputs.items():
+            if len(x) != n:
+                raise SelfReminderError(f"input '{name}' has {len(x)} items, the logits {n}")
+        if logit_codec not in codec.LOGIT_NAMES:
+            raise unknown("logit codec", logit_codec, codec.LOGIT_NAMES)
+        wanted = dict.fromkeys(inputs, codecs) if isinstance(codecs, str) else codecs
+        device = logits.device
+
+        def column(values: Tensor | int, dtype: torch.dtype) -> Tensor:
+            if isinstance(values, int):
+                return torch.full((n,), values, dtype=dtype, device=device)
+            return values.detach().to(device, dtype)
+
+        small = sources is None or not n or bool((sources.abs() <= _MOST).all())
+        return cls(
+            inputs={
+                name: codec.encode(codec.resolve(wanted[name], x), x.detach()).to(device) for name, x in inputs.items()
+            },
+            kept_logits=codec.encode(logit_codec, logits.detach().to(torch.float32)),
+            labels=column(UNKNOWN if labels is None else labels, torch.int16),
+            tasks=column(task, torch.int32),
+            ids=torch.arange(n, dtype=torch.int32, device=device),
+            sources=column(UNKNOWN if sources is None else sources, torch.int32 if small else torch.int64),
+            selections=column(0, torch.uint8),
+            times=None if time is None else column(time, torch.int64),
+            selection_names=(selection,),
+            next_id=n,
+            recorders={task: recorder} if n and recorder is not None else {},
+        )
+
+    def __repr__(self) -> str:
+        tasks = f"{len(self.counts)} task{'' if len(self.counts) == 1 else 's'}"
+        return f"Memory({len(self)} items of {tasks}, {show_bytes(self.nbytes)})"
+
+    # New memories from old ----------------------------------------------------------------------------
+
+    def __add__(self, other: "Memory") -> "Memory":
+        """Both memories' items; those of `other` come after ours of the same task and get new ids."""
+        streams = _further(self.streams, other.streams)
+        if not len(other):
+            return self.with_streams(streams)
+        if not len(self):
+            return dataclasses.replace(
+                other, ids=other.ids + self.next_id, next_id=self.next_id + other.next_id, streams=streams
+            )
+        if self.inputs.keys() != other.inputs.keys():
+            raise SelfReminderError(
+                f"this memory holds the inputs {sorted(self.inputs)}, the other {sorted(other.inputs)}"
+            )
+        for name, ours in self.inputs.items():
+            if ours.shape != other.inputs[name].shape:
+                raise SelfReminderError(
+                    f"this memory holds inputs '{name}' of shape {ours.shape}, "
+                    f"the new ones have {other.inputs[name].shape}"
+                )
+            if ours.read_dtype != other.inputs[name].read_dtype:
+                raise SelfReminderError(
+                    f"this memory holds inputs '{name}' as {ours.read_dtype}, the new ones are "
+                    f"{other.inputs[name].read_dtype}: give all in one dtype and scale"
+                )
+        names = tuple(dict.fromkeys((*self.selection_names, *other.selection_names)))
+        recoded = torch.tensor([names.index(name) for name in other.selection_names], dtype=torch.uint8)
+        widest = max(self.kept_logits.shape[0], other.kept_logits.shape[0])
+        uneven = bool((self.widths != widest).any() or (other.widths != widest).any())
+        merged = Memory(
+            inputs={name: ours + other.inputs[name] for name, ours in self.inputs.items()},
+            kept_logits=_widen(self.kept_logits, widest) + _widen(other.kept_logits, widest),
+            width=torch.cat([self.widths, other.widths]) if uneven else None,
+            labels=torch.cat([self.labels, other.labels]),
+            tasks=torch.cat([self.tasks, other.tasks]),
+            ids=torch.cat([self.ids, other.ids + self.next_id]),
+            sources=torch.cat([self.sources, other.sources]),
+            selections=torch.cat([self.selections, recoded.to(other.ids.device)[other.selections.long()]]),
+            times=None if self.times is None and other.times is None else torch.cat([_times(self), _times(other)]),
+            selection_names=names,
+            next_id=self.next_id + other.next_id,
+            recorders={**other.recorders, **self.recorders},
+            streams=streams,
+        )
+        in_order = bool((merged.tasks[1:] >= merged.tasks[:-1]).all())
+        return merged if in_order else merged.take(torch.arange(len(merged), device=merged.tasks.device))
+
+    def take(self, index: Tensor) -> "Memory":
+        """The items of these rows (indices or a mask), in this order within a task."""
+        rows = index.nonzero().flatten() if index.dtype == torch.bool else index
+        rows = rows[torch.argsort(self.tasks[rows], stable=True)]
+        left = self.tasks[rows].unique().tolist() if self.recorders or self.streams else []
+        return dataclasses.replace(
+            self,
+            inputs={name: x.take(rows) for name, x in self.inputs.items()},
+            kept_logits=self.kept_logits.take(rows),
+            recorders={task: recorder for task, recorder in self.recorders.items() if task in left},
+            # A reservoir of which nothing is left begins anew, at its place in the stream.
+            streams={
+                task: stream if task in left else Stream(stream.seen, stream.seed)
+                for task, stream in self.streams.items()
+            },
+            **{name: column[rows] for name, column in self.plain_columns.items()},
+        )
+
+    def with_logits(self, logits: Tensor) -> "Memory":
+        """The same items with other logits (n, K)."""
+        return dataclasses.replace(self, kept_logits=codec.encode(self.kept_logits.codec, logits))
+
+    def with_streams(self, streams: Mapping[int, Stream]) -> "Memory":
+        """The same items, and other streams; nothing is read anew."""
+        if streams == self.streams:
+            return self
+        other = dataclasses.replace(self, streams=streams)
+        other.__dict__["_reader"] = self._reader
+        return other
+
+    def interleave(self, task: int, older: int) -> "Memory":
+        """Let the items of a task that joined it later, all but its `older` first ones, rank among those.
+
+        The first of every class come first, older before newer, then the second of every class.
+        """
+        rows = (self.tasks == task).nonzero().flatten()
+        index = torch.arange(len(self), device=rows.device)
+        index[rows] = rows[interleaved(self.labels[rows], older).to(rows.device)]
+        return self.take(index)
+
+    def shrink(self, budget: int) -> "Memory":
+        """At most `budget` bytes: every task gives up its last items until all tasks are even within one."""
+        if not len(self):
+            return self
+        rows = rows_within(budget, self.nbytes_before(), list(self.counts.values()))
+        items = sum(end - start for start, end in rows)
+        if items < len(self.counts):
+            raise SelfReminderError(
+                f"a budget of {show_bytes(budget)} holds {items} items of {self.item_nbytes} bytes, "
+                f"fewer than one for each of the {len(self.counts)} tasks: raise the budget"
+            )
+        if items == len(self):
+            return self
+        return self.take(torch.cat([torch.arange(*each) for each in rows]).to(self.device))
+
+    def to(self, device: torch.device | str) -> "Memory":
+        """The same memory with its columns on a device."""
+        if self.device == torch.device(device):
+            return self
+        return dataclasses.replace(
+            self,
+            inputs={name: x.to(device) for name, x in self.inputs.items()},
+            kept_logits=self.kept_logits.to(device),
+            **{name: column.to(device) for name, column in self.plain_columns.items()},
+        )
+
+    # Reading back -------------------------------------------------------------------------------------
+
+    def draw(self, n: int, generator: torch.Generator | None = None, *, part: tuple[int, int] = (0, 1)) -> MemoryBatch:
+        """At most n items whose weighted sum is unbiased for Eq. 1's sum over tasks of means over items.
+
+        A memory of up to n items is returned whole: no noise. A larger one is laid on [0, T), each task over
+        an interval of length 1, and one point is drawn in each of n equal strata: every item comes up
+        n / (T·m_t) times on average, whatever the tasks' sizes m_t, with less variance than free draws. The
+        cost does not depend on how much is kept.
+
+        With part=(r, w) it is the r-th of w equal slices of a draw of w·n items; the mean of their weighted sums is
+        that of the whole. Of fewer than w items each slice has all.
+        """
+        return self._reader.draw(n, generator, part)
+
+    def batch(self, index: Tensor | None, weight: Tensor) -> MemoryBatch:
+        """The items of these rows (None: all), decoded."""
+        return self._reader.batch(index, weight)
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Items of each task."""
+        return self._reader.counts
+
+    @property
+    def logits(self) -> Tensor:
+        """(n, K) float32, as they are read back."""
+        return self._reader.logits
+
+    @property
+    def spread(self) -> float:
+        """How far an item's logits are from their mean, Σ_k (z_k − z̄)²: the mean over items, then over tasks."""
+        return self._reader.spread
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(self.inputs, self.kept_logits, self.width, self.labels, self.tasks)
+
+
+def _further(ours: Mapping[int, Stream], theirs: Mapping[int, Stream]) -> dict[int, Stream]:
+    """Of each task, the stream that has had more."""
+    both = dict(ours)
+    for task, stream in theirs.items():
+        if task not in both or stream.seen > both[task].seen:
+            both[task] = stream
+    return both
+
+
+def _widen(logits: Encoded, width: int) -> Encoded:
+    padded = torch.nn.functional.pad(logits.values, (0, width - logits.shape[0]))
+    return dataclasses.replace(logits, values=padded)
+
+
+def _times(memory: Memory) -> Tensor:
+    return torch.full_like(memory.sources, UNKNOWN) if memory.times is None else memory.times

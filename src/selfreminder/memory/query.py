@@ -1,0 +1,203 @@
+"""The items of a memory as rows, and those of them that meet conditions: "task=0,label!=3", ids, an age."""
+
+import re
+import time
+from datetime import UTC, date, datetime
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selfreminder import selection
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder.memory.file import item_hashes
+from selfreminder.memory.memory import Memory
+
+COLUMNS = ("id", "task", "label", "source", "time", "selection", "hash")
+_OPTIONAL = ("label", "source", "time")
+_CONDITION = re.compile(r"\s*(\w+)\s*(==|!=|<=|>=|=|<|>)\s*(.*?)\s*")
+_DAY = 86_400
+_SECONDS = {"h": 3600, "d": _DAY, "w": 7 * _DAY}
+_LATEST = 2**63 - 1
+
+
+def items(memory: Memory) -> list[dict[str, Any]]:
+    """One row an item, in the memory's order, with `COLUMNS` as keys; None where nobody said."""
+    columns = zip(
+        *(_numbers(memory, name).tolist() for name in ("id", "task", "label", "source", "time")),
+        (memory.selection_names[which] for which in memory.selections.tolist()),
+        item_hashes(memory),
+    )
+    return [
+        {
+            "id": number,
+            "task": task,
+            "label": None if label < 0 else label,
+            "source": None if source < 0 else source,
+            "time": None if when < 0 else _in_words(when),
+            "selection": how,
+            "hash": digest,
+        }
+        for number, task, label, source, when, how, digest in columns
+    ]
+
+
+def matching(
+    memory: Memory,
+    *,
+    where: str | None = None,
+    ids: str | None = None,
+    older_than: str | None = None,
+    now: float | None = None,
+) -> Tensor:
+    """(n,) bool: the items that meet all that is asked.
+
+    Args:
+        where: conditions on `COLUMNS` with commas between them: "task=0,label!=3", "source>=100",
+            "selection=herding", "label=none", "time<2026-01-01" (UTC; a date is the whole day).
+        ids: numbers and ranges: "3,5,10-20".
+        older_than: an age: "90d", "12h", "6w".
+        now: seconds since 1970, by default the clock's.
+
+    >>> memory = Memory.of({"x": torch.rand(4, 2)}, torch.zeros(4, 3), task=0, labels=torch.tensor([0, 1, 2, -1]))
+    >>> matching(memory, where="label<2").tolist(), matching(memory, ids="1,3-9").tolist()
+    ([True, True, False, False], [False, True, False, True])
+    """
+    found = torch.ones_like(memory.ids, dtype=torch.bool)
+    if where is not None:
+        for condition in where.split(","):
+            found &= _meets(memory, condition)
+    if ids is not None:
+        numbers = _numbers(memory, "id")
+        asked = [(numbers >= low) & (numbers <= high) for low, high in _ranges(ids)]
+        found &= torch.stack(asked).any(0)
+    if older_than is not None:
+        times, before = _numbers(memory, "time"), (time.time() if now is None else now) - _age(older_than)
+        if without := int((found & (times < 0)).sum()):
+            raise SelfReminderError(
+                f"{without} of {int(found.sum())} items have no time, so nobody knows how old they are: "
+                "leave them out by the condition time!=none, or go by other columns"
+            )
+        found &= times < round(max(before, 0))
+    return found
+
+
+def absent(memory: Memory, ids: str) -> list[int]:
+    """Those of `ids` that no item has; of ranges nobody expects that each number is there."""
+    there = set(memory.ids.tolist())
+    return sorted({low for low, high in _ranges(ids) if low == high} - there)
+
+
+def _meets(memory: Memory, condition: str) -> Tensor:
+    if (parts := _CONDITION.fullmatch(condition)) is None:
+        raise SelfReminderError(
+            f"'{condition.strip()}' is no condition: write for example task=0, label!=3 or source>=100"
+        )
+    column, operator, value = parts.groups()
+    if column not in COLUMNS:
+        raise unknown("column", column, COLUMNS)
+    if not value:
+        raise SelfReminderError(f"'{condition.strip()}' lacks a value: write for example task=0")
+    operator = "=" if operator == "==" else operator
+    if operator not in ("=", "!=") and (column in ("selection", "hash") or value.lower() == "none"):
+        raise SelfReminderError(f"'{condition.strip()}': nothing is less or more than {value}, use = or !=")
+    if column in ("selection", "hash"):
+        equal = _has_selection(memory, value) if column == "selection" else _has_hash(memory, value)
+        return equal if operator == "=" else ~equal
+    numbers = _numbers(memory, column)
+    known = numbers >= 0
+    if value.lower() == "none":
+        if column not in _OPTIONAL:
+            raise SelfReminderError(f"'{condition.strip()}': every item has {'an id' if column == 'id' else 'a task'}")
+        return ~known if operator == "=" else known
+    # A value stands for all numbers from start up to end: a date for its seconds.
+    start, end = _moment(value) if column == "time" else _number(column, value)
+    match operator:
+        case "=":
+            return known & (numbers >= start) & (numbers < end)
+        case "!=":
+            return ~(known & (numbers >= start) & (numbers < end))
+        case "<":
+            return known & (numbers < start)
+        case "<=":
+            return known & (numbers < end)
+        case ">":
+            return known & (numbers >= end)
+        case _:
+            return known & (numbers >= start)
+
+
+def _numbers(memory: Memory, column: str) -> Tensor:
+    """(n,) int64; below 0 where nobody said."""
+    if column == "time":
+        return torch.full_like(memory.ids, -1, dtype=torch.int64) if memory.times is None else memory.times
+    columns = {"id": memory.ids, "task": memory.tasks, "label": memory.labels, "source": memory.sources}
+    return columns[column].long()
+
+
+def _has_selection(memory: Memory, name: str) -> Tensor:
+    """Chosen by this selection, whatever its options, or by exactly this one."""
+    names = [{full, full.partition(":")[0]} for full in memory.selection_names]
+    known = dict.fromkeys([*selection.names(), "given", *(each for both in names for each in sorted(both))])
+    if name not in known:
+        raise unknown("selection", name, known)
+    return torch.tensor([name in both for both in names], device=memory.device, dtype=torch.bool)[
+        memory.selections.long()
+    ]
+
+
+def _has_hash(memory: Memory, value: str) -> Tensor:
+    if not re.fullmatch(r"[0-9a-fA-F]{12}", value):
+        raise SelfReminderError(f"'{value}' is no hash of an item: it has 12 digits from 0 to f")
+    return torch.tensor([each == value.lower() for each in item_hashes(memory)], device=memory.device, dtype=torch.bool)
+
+
+def _number(column: str, value: str) -> tuple[int, int]:
+    if not re.fullmatch("[0-9]+", value):
+        or_none = ", or none" if column in _OPTIONAL else ""
+        raise SelfReminderError(f"{column} is a whole number from 0 on{or_none}, not '{value}'")
+    number = min(int(value), _LATEST - 1)
+    return number, number + 1
+
+
+def _moment(value: str) -> tuple[int, int]:
+    try:
+        day = datetime.combine(date.fromisoformat(value), datetime.min.time(), UTC)
+        return int(day.timestamp()), int(day.timestamp()) + _DAY
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise SelfReminderError(
+            f"'{value}' is no time: write a date such as 2026-01-31, a time such as 2026-01-31T18:00 (UTC), or none"
+        ) from None
+    start = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    return start, start + 1
+
+
+def _ranges(ids: str) -> list[tuple[int, int]]:
+    ranges = []
+    for text in ids.split(","):
+        parts = re.fullmatch(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?", text)
+        if parts is None:
+            raise SelfReminderError(f"'{text.strip()}' is no id: write for example 3,5,10-20")
+        low, high = int(parts[1]), int(parts[2] or parts[1])
+        if low > high:
+            raise SelfReminderError(f"the ids {low}-{high} run backwards: write {high}-{low}")
+        ranges.append((low, high))
+    return ranges
+
+
+def _age(text: str) -> float:
+    parts = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([hdw])\s*", text)
+    if parts is None:
+        raise SelfReminderError(f"'{text}' is no age: write for example 90d, 12h or 6w (days, hours, weeks)")
+    return float(parts[1]) * _SECONDS[parts[2]]
+
+
+def _in_words(when: int) -> str:
+    try:
+        return datetime.fromtimestamp(when, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):  # no calendar goes so far: somebody gave milliseconds
+        return f"{when} s after 1970"

@@ -1,0 +1,154 @@
+"""Reading a memory back: all of it, some rows, or a random draw that is unbiased for Eq. 1."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from selfreminder.memory.codec import Encoded
+
+T = TypeVar("T")
+
+_FITS = 2**29
+"""bytes of deflated inputs that are read once and kept beside the memory, so that a draw costs nothing"""
+_SINGLE = ("mps",)
+"""devices without float64: there a draw is as even as float32 can make it"""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryBatch:
+    """Items read back from a memory, with weights that make Σ weight·d unbiased for Σ_t mean_j d (Eq. 1)."""
+
+    inputs: dict[str, Tensor]
+    """decoded; "x" for a plain tensor"""
+    logits: Tensor
+    """(n, K) float32, as recorded"""
+    mask: Tensor | None
+    """(n, K), which logits count; None where all do"""
+    labels: Tensor
+    tasks: Tensor
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+
+def _once(make: Callable[[Any], T]) -> cached_property[T]:
+    """A property that is made when it is first asked for, and fit for a backward pass wherever that is."""
+
+    @wraps(make)
+    def made(reader: Any) -> T:
+        with torch.inference_mode(False), torch.no_grad():
+            return make(reader)
+
+    return cached_property(made)
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """The columns of a memory that are read back. Each thing is made once, when it is first asked for."""
+
+    inputs: dict[str, Encoded]
+    kept_logits: Encoded
+    width: Tensor | None
+    labels: Tensor
+    tasks: Tensor
+
+    def draw(self, n: int, generator: torch.Generator | None, part: tuple[int, int] = (0, 1)) -> MemoryBatch:
+        """At most n items; see `Memory.draw`."""
+        rank, world = part
+        n *= world
+        if n >= len(self.tasks):
+            if world == 1 or len(self.tasks) < world:  # rather than nothing for some
+                return self._whole
+            mine = torch.arange(rank, len(self.tasks), world, device=self.tasks.device)
+            return self.batch(mine, world * self._weight[mine])
+        starts, counts, tasks = self._layout
+        dtype = torch.float32 if starts.device.type in _SINGLE else torch.float64
+        strata = torch.arange(n, dtype=dtype, device=starts.device)
+        noise = torch.rand(n, dtype=dtype, device=starts.device, generator=generator)
+        position = (strata + noise) * (tasks / n)
+        # Rounding may reach T itself, or the end of an interval.
+        task = position.long().clamp_(max=tasks - 1)
+        count = counts[task]
+        within = ((position - task) * count).long().minimum(count - 1)
+        mine = (starts[task] + within)[rank::world]
+        return self.batch(mine, torch.full_like(mine, world * tasks / n, dtype=torch.float32))
+
+    def batch(self, index: Tensor | None, weight: Tensor) -> MemoryBatch:
+        """The items of these rows (None: all), decoded."""
+
+        def pick(column: Tensor) -> Tensor:
+            return column if index is None else column.index_select(0, index)
+
+        return MemoryBatch(
+            inputs={name: self._read(name, index) for name in self.inputs},
+            logits=pick(self.logits),
+            mask=None if self._mask is None else pick(self._mask),
+            labels=pick(self._long_labels),
+            tasks=pick(self.tasks),
+            weight=weight,
+        )
+
+    @_once
+    def counts(self) -> dict[int, int]:
+        """Items of each task."""
+        tasks, counts = torch.unique_consecutive(self.tasks, return_counts=True)
+        return dict(zip(tasks.tolist(), counts.tolist()))
+
+    @_once
+    def logits(self) -> Tensor:
+        """(n, K) float32, as they are read back."""
+        return self.kept_logits.decode()
+
+    @_once
+    def spread(self) -> float:
+        """See `Memory.spread`."""
+        if not self.counts:
+            return 0.0
+        mask = torch.ones_like(self.logits, dtype=torch.bool) if self._mask is None else self._mask
+        mean = (self.logits * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+        each = ((self.logits - mean) * mask).square().sum(1)
+        return torch.dot(self._weight, each).item() / len(self.counts)
+
+    def _read(self, name: str, index: Tensor | None) -> Tensor:
+        if name in self._inflated:
+            read = self._inflated[name]
+            return read if index is None else read.index_select(0, index)
+        return self.inputs[name].decode(index).to(self.tasks.device)
+
+    @_once
+    def _inflated(self) -> dict[str, Tensor]:
+        """Deflated inputs that fit, read once and for all."""
+        deflated = {name: x for name, x in self.inputs.items() if x.sizes is not None}
+        size = sum(len(x) * math.prod(x.shape) * 4 for x in deflated.values())
+        return {name: x.decode().to(self.tasks.device) for name, x in deflated.items()} if size <= _FITS else {}
+
+    @_once
+    def _layout(self) -> tuple[Tensor, Tensor, int]:
+        counts = torch.tensor(list(self.counts.values()), device=self.tasks.device)
+        return counts.cumsum(0) - counts, counts, len(counts)
+
+    @_once
+    def _whole(self) -> MemoryBatch:
+        return self.batch(None, self._weight)
+
+    @_once
+    def _weight(self) -> Tensor:
+        """(n,) of each item in Σ_t mean_j."""
+        _, counts, _ = self._layout
+        return (1.0 / counts).to(torch.float32).repeat_interleave(counts)
+
+    @_once
+    def _mask(self) -> Tensor | None:
+        if self.width is None:
+            return None
+        return torch.arange(self.kept_logits.shape[0], device=self.tasks.device) < self.width[:, None]
+
+    @_once
+    def _long_labels(self) -> Tensor:
+        return self.labels.long()

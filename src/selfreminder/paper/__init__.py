@@ -1,0 +1,1 @@
+"""The reproduction of the paper: its figures as runs, its claims judged, one page."""

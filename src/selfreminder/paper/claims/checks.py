@@ -1,0 +1,176 @@
+"""What "above", "far above" and "equal" mean: conditions on differences paired by seed.
+
+| word | the rule, d the mean difference, interval its 95 % t interval |
+|---|---|
+| above, significantly | the interval is above 0 |
+| noticeably | d is at least 3 points (ρ: .03), and the interval is above 0 |
+| far, severely, remarkably | d is at least 10 points, and the interval is above 0 |
+| at least equal | d is no less than −1 point, and the interval is above −3 |
+| equal, indistinguishable | d is within ±1 point, and the interval within ±3 |
+
+Differences are rounded to nine digits first, so that a difference of ten points is one.
+"""
+
+import math
+from dataclasses import dataclass
+
+from selfreminder.metrics import t_interval
+from selfreminder.paper.claims.lines import NotEnoughDataError, Series
+from selfreminder.report.html.markup import decimal
+
+FAR = 0.1
+NOTICEABLE = 0.03
+_EQUAL, _EQUAL_INTERVAL = 0.01, 0.03
+
+
+@dataclass(frozen=True)
+class Check:
+    """A difference of two series, and whether a rule holds for it."""
+
+    above: Series
+    below: Series
+    margin: float
+    interval: tuple[float, float]
+    rule: str
+    slack: float
+    """by how much the rule holds, or if negative does not"""
+    holds: bool
+    least: float | None = None
+    """the mean difference that is asked for at least, if one is"""
+    is_limit: bool = False
+    """a difference may be there, but no larger one: the numbers alone do not tell what was asked for"""
+
+    @property
+    def seeds(self) -> int:
+        return len(self.above.values)
+
+    @property
+    def sentence(self) -> str:
+        """What was measured, by how much it differs, and the interval of that."""
+        if self.above.is_bound or self.below.is_bound:
+            return self._beside_a_bound()
+        if self.above.who == self.below.who:
+            return self._over_time()
+        a, b = self.above, self.below
+        said = f"{a.when} {a.who} is at {decimal(a.mean)}, {b.who} at {decimal(b.mean)}".strip()
+        by = self.difference(self.margin)
+        by = f"{by} above" if self.margin >= 0 else f"a difference of {by}"
+        return f"{said}: {by}, {self._between(*self.interval)}"
+
+    @property
+    def asked(self) -> str:
+        """What the rule asks of what the sentence says."""
+        if self.above.is_bound or self.below.is_bound:
+            return self._asked_of_a_number()
+        if self.above.who == self.below.who and (self.above.after or 0) < (self.below.after or 0):
+            return f"a fall {'of' if self.rule.startswith('at ') else 'with'} {self.rule}"
+        return self.rule
+
+    def _asked_of_a_number(self) -> str:
+        bound, side, than, where = self.below, 1, "at least", "above"
+        if self.above.is_bound:
+            bound, side, than, where = self.above, -1, "at most", "below"
+        said = [] if self.least is None else [f"{than} {decimal(bound.mean + side * self.least)}"]
+        said += [f"an interval {where} {decimal(bound.mean)}"] if not self.is_limit else []
+        return f"{' and '.join(said) or self.rule}, {bound.who}"
+
+    def end(self, value: float) -> str:
+        """An end of the interval, in points where people count in those; one that is not 0 does not look it.
+
+        >>> a, b = Series("a", (0.9, 0.7)), Series("b", (0.8, 0.5))
+        >>> above(a, b).end(0.1234), above(a, b).end(0.0000752)
+        ('12.3', '.008')
+        """
+        value, digits = (100 * value, 1) if self.above.points else (value, 3)
+        return decimal(value, digits + 2 if value and abs(value) < 0.5 * 10**-digits else digits)
+
+    def difference(self, value: float) -> str:
+        """One with its unit."""
+        return f"{decimal(100 * value, 1)} points" if self.above.points else decimal(value)
+
+    def _beside_a_bound(self) -> str:
+        found, bound = self.above, self.below
+        low, high = (bound.mean + end for end in self.interval)
+        if found.is_bound:
+            found, bound = bound, found
+            low, high = (bound.mean - end for end in reversed(self.interval))
+        interval = "" if low == high else f", 95 % interval {decimal(low)} to {decimal(high)}"
+        return f"{found.when} {found.who} is at {decimal(found.mean)}{interval}".strip()
+
+    def _over_time(self) -> str:
+        """A fall or a rise, from the earlier of the two to the later."""
+        first, last = sorted((self.above, self.below), key=lambda series: series.after or 0)
+        fall, (low, high) = self.margin, self.interval
+        if first is self.below:
+            fall, low, high = -fall, -high, -low
+        went = "falls"
+        if fall < 0:
+            went, low, high = "rises", -high, -low
+        said = f"{first.who} {went} from {decimal(first.mean)} {first.when} to {decimal(last.mean)} {last.when}"
+        return f"{said}, by {self.difference(abs(fall))}, {self._between(low, high)}"
+
+    def _between(self, low: float, high: float) -> str:
+        return f"95 % interval {self.end(low)} to {self.end(high)}"
+
+
+def above(a: Series, b: Series) -> Check:
+    d, low, high = _difference(a, b)
+    return Check(a, b, d, (low, high), "an interval above 0", low, low > 0)
+
+
+def noticeably_above(a: Series, b: Series) -> Check:
+    return above_by(NOTICEABLE, a, b)
+
+
+def far_above(a: Series, b: Series) -> Check:
+    return above_by(FAR, a, b)
+
+
+def above_by(least: float, a: Series, b: Series) -> Check:
+    d, low, high = _difference(a, b)
+    rule = f"at least {_asked(a, least)} and an interval above 0"
+    return Check(a, b, d, (low, high), rule, min(d - least, low), d >= least and low > 0, least)
+
+
+def at_least(least: float, a: Series, b: Series) -> Check:
+    """The mean difference alone."""
+    d, low, high = _difference(a, b)
+    rule = f"a mean of at least {_asked(a, least)}"
+    return Check(a, b, d, (low, high), rule, d - least, d >= least, least, is_limit=True)
+
+
+def at_most(most: float, a: Series, b: Series) -> Check:
+    """The mean difference alone."""
+    d, low, high = _difference(a, b)
+    rule = f"a mean of at most {_asked(a, most)}"
+    return Check(a, b, d, (low, high), rule, most - d, d <= most, is_limit=True)
+
+
+def at_least_equal(a: Series, b: Series) -> Check:
+    d, low, high = _difference(a, b)
+    slack = min(d + _EQUAL, low + _EQUAL_INTERVAL)
+    holds = d >= -_EQUAL and low > -_EQUAL_INTERVAL
+    rule = "no more than 1 point below, less than 3 in the whole interval"
+    return Check(a, b, d, (low, high), rule, slack, holds, is_limit=True)
+
+
+def equal(a: Series, b: Series) -> Check:
+    d, low, high = _difference(a, b)
+    slack = min(_EQUAL - abs(d), low + _EQUAL_INTERVAL, _EQUAL_INTERVAL - high)
+    holds = abs(d) <= _EQUAL and low > -_EQUAL_INTERVAL and high < _EQUAL_INTERVAL
+    rule = "at most 1 point between them and an interval within 3"
+    return Check(a, b, d, (low, high), rule, slack, holds, is_limit=True)
+
+
+def _difference(a: Series, b: Series) -> tuple[float, float, float]:
+    """Mean, and the interval's ends."""
+    mean, half_width = t_interval(a.minus(b).values)
+    if half_width is None:
+        raise NotEnoughDataError("an interval needs two seeds at least, there is one")
+    if not math.isfinite(mean):
+        raise NotEnoughDataError(f"{a.label} and {b.label} are not numbers in every seed: training diverged")
+    return round(mean, 9), round(mean - half_width, 9), round(mean + half_width, 9)
+
+
+def _asked(series: Series, amount: float) -> str:
+    return f"{100 * amount:g} points" if series.points else decimal(amount)

@@ -1,0 +1,197 @@
+"""The runs that a claim is about, and the numbers that it takes from them: one for each seed."""
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from selfreminder.experiment.records import Records, by_experiment
+from selfreminder.experiment.spec import Experiment
+from selfreminder.metrics import first_task, forgetting, rho, task_average
+from selfreminder.paper.reasons import Change, changed
+from selfreminder.paper.specs import figure
+from selfreminder.report.html.markup import decimal
+
+NOT_LEARNED = 0.05
+"""how far a method that has learned its newest tasks may be below fine-tuning"""
+
+
+class NotEnoughDataError(Exception):
+    """A claim cannot be judged; the message says why."""
+
+
+class LacksRunsError(NotEnoughDataError):
+    """Runs that it is judged by are not there."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A number for each seed, in the order of the seeds."""
+
+    who: str
+    values: tuple[float, ...]
+    after: int | None = None
+    """so many tasks; None: it is of a whole run"""
+    points: bool = True
+    """accuracies, whose differences people count in hundredths"""
+    is_bound: bool = False
+    """no measurement, but what one is compared with"""
+
+    @property
+    def when(self) -> str:
+        return "" if self.after is None else f"after {self.after} task{'s' if self.after > 1 else ''}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.who} {self.when}".strip()
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.values) / len(self.values)
+
+    def minus(self, other: "Series") -> "Series":
+        differences = tuple(a - b for a, b in zip(self.values, other.values, strict=True))
+        return replace(self, who=f"the lead of {self.who} over {other.who}", values=differences)
+
+    def constant(self, who: str, value: float) -> "Series":
+        """A number that does not depend on the seed, to compare this with."""
+        return replace(self, who=who, values=(value,) * len(self.values), is_bound=True)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method with one setting, over its seeds: what a line of a figure stands for."""
+
+    name: str
+    runs: tuple[Records, ...]
+
+    @property
+    def tasks(self) -> int:
+        return self.runs[0].experiment.tasks
+
+    def average(self, after: int | None = None) -> Series:
+        """The accuracy over all tasks so far, after so many; else after the last."""
+        return self._each(lambda run, t: task_average(run.test)[t], after)
+
+    def first(self, after: int | None = None) -> Series:
+        """The accuracy on the first task."""
+        found = self._each(lambda run, t: first_task(run.test)[t], after)
+        return replace(found, who=f"the first task of {self.name}")
+
+    def newest(self, after: int | None = None) -> Series:
+        """The accuracy on a task that has just been learned, mean over the tasks."""
+        return self._each(lambda run, t: math.fsum(run.test[i][i] for i in range(t + 1)) / (t + 1), after)
+
+    def forgetting(self) -> Series:
+        """See `metrics.forgetting`."""
+        return Series(f"the forgetting of {self.name}", tuple(forgetting(run.test) or 0.0 for run in self.runs))
+
+    def bytes(self, after: int | None = None) -> float:
+        """Bytes kept, mean over seeds."""
+        return self._each(lambda run, t: self.measured(run, t, "bytes"), after).mean
+
+    def share_of_bytes(self, other: "Line", after: int | None = None) -> Series:
+        """Bytes kept, as a share of another method's."""
+        whole = other.bytes(after)
+        if not whole:
+            raise NotEnoughDataError(f"{other.name} keeps nothing to take a share of")
+        found = self._each(lambda run, t: self.measured(run, t, "bytes") / whole, after)
+        return replace(found, who=f"the bytes of {self.name} to those of {other.name}", points=False)
+
+    def rho(self, joint: "Line", after: int | None = None) -> Series:
+        """The forgetting ratio, with joint training of the same seed."""
+        bounds = {run.experiment.seed: run for run in joint.runs}
+
+        def ratio(run: Records, t: int) -> float:
+            chance = [self.measured(run, task, "chance") for task in range(len(run.tasks))]
+            found = rho(run.test, bounds[run.experiment.seed].test, chance)[t]
+            if found is None:
+                raise NotEnoughDataError(
+                    f"ρ of {self.name} is not defined: joint training of seed {run.experiment.seed} is less than "
+                    "5 points above guessing"
+                )
+            return found
+
+        found = self._each(ratio, after)
+        return replace(found, who=f"ρ of {self.name}", points=False)
+
+    def probes(self, task: int, name: str) -> list[list[list[float]]]:
+        """For each seed, a matrix of what was looked at after a task, counted from 0."""
+        return [self.measured(run, task, "probe")[name] for run in self.runs]
+
+    def measured(self, run: Records, task: int, name: str) -> Any:
+        if name not in run.tasks[task]:
+            raise NotEnoughDataError(f"the records of {self.name} do not have {name}: they are of an earlier version")
+        return run.tasks[task][name]
+
+    def _each(self, number: Callable[[Records, int], float], after: int | None) -> Series:
+        count = self.tasks if after is None else after
+        values = tuple(number(run, count - 1) for run in self.runs)
+        return Series(self.name, values, count)
+
+
+class Runs:
+    """The records of a scale, found by what a figure shows."""
+
+    def __init__(self, records: Iterable[Records], scale: str) -> None:
+        self.scale = scale
+        self._change: Change | None = None
+        self._found = by_experiment(records)
+
+    def changed(self, change: Change) -> "Runs":
+        """The same records, for figures whose runs are changed."""
+        other = copy.copy(self)
+        other._change = change
+        return other
+
+    def of(self, figure_name: str, method: str, **settings: Any) -> Line:
+        """The runs of a method in a figure, with settings where it is there with several.
+
+        Raises NotEnoughDataError unless every run that the figure has of it is there, done, and of real data.
+        """
+        shown = _shown(figure_name, method, self.scale, self._change)
+        wanted = {key: e for key, e in shown.items() if all(_has(e, *setting) for setting in settings.items())}
+        said = ", ".join(_SAID[setting](value) for setting, value in settings.items())
+        name = f"{method} ({said})" if said else method
+        if any("generated" in e.data for e in wanted.values()):
+            raise NotEnoughDataError(f"the images of {figure_name} are made up at scale {self.scale}")
+        found = [self._found[key] for key in wanted if key in self._found]
+        done = [record for record in found if record.done]
+        if len(done) < len(wanted) or not wanted:
+            raise LacksRunsError(f"{name} has {len(done)} of {len(wanted)} runs done in {figure_name}")
+        return Line(name, tuple(sorted(done, key=lambda record: record.experiment.seed)))
+
+    def values(self, figure_name: str, method: str, setting: str) -> list[Any]:
+        """The values of a setting that a figure shows a method with, in order."""
+        return sorted({getattr(e, setting) for e in _shown(figure_name, method, self.scale, self._change).values()})
+
+
+def learned(line: Line, than: Line, after: int | None = None) -> None:
+    """Raise NotEnoughDataError if a method is far below fine-tuning on tasks that it has just learned."""
+    own, tuned = line.newest(after).mean, than.newest(after).mean
+    if round(tuned - own, 9) > NOT_LEARNED:
+        raise NotEnoughDataError(
+            f"{line.name} has not learned its newest tasks, {decimal(own)} against {decimal(tuned)} of {than.name}, "
+            f"more than {100 * NOT_LEARNED:.0f} points below"
+        )
+
+
+_SAID: dict[str, Callable[[Any], str]] = {
+    "per_class": lambda value: f"{value} per class",
+    "width": lambda value: f"width {value:g}",
+    "select": str,
+}
+
+
+@cache
+def _shown(figure_name: str, method: str, scale: str, change: Change | None) -> dict[str, Experiment]:
+    own = [e for e in figure(figure_name).experiments(scale) if e.method == method]
+    return {e.key: e for e in (own if change is None else changed(own, change))}
+
+
+def _has(experiment: Experiment, setting: str, value: Any) -> bool:
+    own = getattr(experiment, setting)
+    # A selection's options are not what a claim is about.
+    return (own.partition(":")[0] if setting == "select" else own) == value

@@ -1,0 +1,150 @@
+"""Claims of the paper's section "Little Memory": C7 to C12."""
+
+import math
+from statistics import correlation
+
+from selfreminder.metrics import diagonal
+from selfreminder.paper.claims.checks import above, at_least, at_least_equal, noticeably_above
+from selfreminder.paper.claims.lines import Line, NotEnoughDataError, Runs, Series, learned
+from selfreminder.paper.claims.verdict import Finding, claim
+
+_SIZES = "memory-sizes"
+_FEW_BYTES = 0.05
+_ALIKE = 0.9
+_LOST, _SURVIVES = 0.5, 0.75
+
+
+@claim("C7", _SIZES, "Adam forgets faster than SGD, both having learned their newest task")
+def c7(runs: Runs) -> Finding:
+    """The forgetting of adam (mean over old tasks of the best accuracy before the last task minus that at the end) is
+    above that of sgd, with an interval above 0. Neither may be more than 5 points below the other on its newest tasks.
+    """
+    sgd, adam = runs.of(_SIZES, "sgd"), runs.of(_SIZES, "adam")
+    learned(sgd, than=adam)
+    learned(adam, than=sgd)
+    return Finding([above(adam.forgetting(), sgd.forgetting())])
+
+
+@claim("C8", _SIZES, "one image per class already beats SGD")
+def c8(runs: Runs) -> Finding:
+    """At the end the task average of fsr-logit with 1 image per class is at least 3 points above that of sgd ("by a
+    noticeable margin"), with an interval above 0. sgd must have learned its newest tasks.
+    """
+    sgd, adam = runs.of(_SIZES, "sgd"), runs.of(_SIZES, "adam")
+    learned(sgd, than=adam)
+    return Finding([noticeably_above(runs.of(_SIZES, "fsr-logit", per_class=1).average(), sgd.average())])
+
+
+@claim("C9a", _SIZES, "ten images per class, a fifth of EWC's memory in the paper, beat EWC")
+def c9a(runs: Runs) -> Finding:
+    """At the end the task average of fsr-logit with 10 images per class is above that of ewc, with an interval above 0.
+    The numbers say what share of ewc's bytes it keeps. ewc must have learned its newest tasks.
+    """
+    ewc, adam = runs.of(_SIZES, "ewc"), runs.of(_SIZES, "adam")
+    learned(ewc, than=adam)
+    logit = runs.of(_SIZES, "fsr-logit", per_class=10)
+    share = logit.share_of_bytes(ewc)
+    return Finding([above(logit.average(), ewc.average())], {share.label: share.mean})
+
+
+@claim("C9b", _SIZES, "over the first five tasks, 5 % of EWC's memory equals it")
+def c9b(runs: Runs) -> Finding:
+    """Of the figure's memories of fsr-logit, the largest that after 5 tasks keeps at most 5 % of ewc's bytes: its task
+    average after 5 tasks is no more than 1 point (mean) below that of ewc, with an interval above −3 points. If none is
+    as small, there is not enough data. The numbers have all memories. ewc must have learned its newest tasks, of the
+    first five.
+    """
+    ewc, adam = runs.of(_SIZES, "ewc"), runs.of(_SIZES, "adam")
+    learned(ewc, than=adam, after=5)
+    sizes = [runs.of(_SIZES, "fsr-logit", per_class=size) for size in runs.values(_SIZES, "fsr-logit", "per_class")]
+    shares = [logit.share_of_bytes(ewc, after=5) for logit in sizes]
+    small = [logit for logit, share in zip(sizes, shares) if share.mean <= _FEW_BYTES]
+    if not small:
+        raise NotEnoughDataError(f"no memory of fsr-logit has at most {100 * _FEW_BYTES:g} % of the bytes of ewc")
+    averages = [logit.average(after=5) for logit in sizes]
+    return Finding(
+        [at_least_equal(small[-1].average(after=5), ewc.average(after=5))],
+        {series.label: series.mean for series in (*shares, *averages)},
+    )
+
+
+@claim("C10", _SIZES, "Logit is above Distill and iCaRL at every memory size, the more so the smaller it is")
+def c10(runs: Runs) -> Finding:
+    """At every size of the figure that all three have, the task average of fsr-logit at the end is above those of
+    fsr-distill and of icarl, with intervals above 0; and both differences are larger at the smallest size than at the
+    largest, with an interval of the difference of differences above 0. fsr-distill and icarl must have learned their
+    newest tasks at every size.
+    """
+    adam, checks = runs.of(_SIZES, "adam"), []
+    for name in ("fsr-distill", "icarl"):
+        differences = []
+        for size in runs.values(_SIZES, name, "per_class"):
+            logit, other = (runs.of(_SIZES, method, per_class=size) for method in ("fsr-logit", name))
+            learned(other, than=adam)
+            checks.append(above(logit.average(), other.average()))
+            differences.append(logit.average().minus(other.average()))
+        checks.append(above(differences[0], differences[-1]))
+    return Finding(checks)
+
+
+@claim(
+    "C11", "logit-bars", "with ten images per class, the pattern of the first task's logits survives the second task"
+)
+def c11(runs: Runs) -> Finding:
+    """On the first task's validation part, by true class: after task 2 with 10 images per class, in every seed the
+    largest mean logit of every class is that of the class itself; and the K × K mean logits after task 1 and after
+    task 2 correlate (Pearson) by more than .9, the interval over seeds being above .9. The numbers have the mean
+    deviation of logits before and after.
+    """
+    logit = runs.of("logit-bars", "fsr-logit", per_class=10)
+    before, after = (logit.probes(task, "logit_mean") for task in (0, 1))
+    own = [_mean([row[k] >= max(row) for k, row in enumerate(means)]) for means in after]
+    alike = [correlation(_flat(a), _flat(b)) for a, b in zip(before, after)]
+    shares = Series("the share of classes with the largest mean logit", tuple(own), 2, points=False)
+    alikes = Series("the correlation of mean logits", tuple(alike), 2, points=False)
+    deviations = {
+        f"deviation of logits after task {task + 1}": _mean(
+            [_mean(_flat(m)) for m in logit.probes(task, "logit_deviation")]
+        )
+        for task in (0, 1)
+    }
+    return Finding(
+        [at_least(0, shares, shares.constant("all", 1.0)), above(alikes, alikes.constant("a like pattern", _ALIKE))],
+        deviations,
+    )
+
+
+@claim("C12", "heatmaps", "the diagonal of predictions is lost with Adam, survives with Logit, less with Distill")
+def c12(runs: Runs) -> Finding:
+    """The diagonal is the share of the first task's validation part that is predicted right; what is kept of it is its
+    value after task 2 as a share of that after task 1. Adam keeps less than half, with an interval below ½; fsr-logit
+    with 1 image per class keeps more than three quarters, with an interval above ¾; fsr-distill with 1 image per class
+    keeps less than fsr-logit, with an interval above 0. fsr-distill must have learned its newest tasks.
+    """
+    adam = runs.of("heatmaps", "adam")
+    logit, distill = (runs.of("heatmaps", name, per_class=1) for name in ("fsr-logit", "fsr-distill"))
+    learned(distill, than=adam)
+    forgotten, survived, less = (_kept_diagonal(line) for line in (adam, logit, distill))
+    return Finding(
+        [
+            above(forgotten.constant("half of it", _LOST), forgotten),
+            above(survived, survived.constant("three quarters of it", _SURVIVES)),
+            above(survived, less),
+        ]
+    )
+
+
+def _kept_diagonal(line: Line) -> Series:
+    before, after = ([diagonal(m) for m in line.probes(task, "confusion")] for task in (0, 1))
+    if min(before) <= 0:
+        raise NotEnoughDataError(f"{line.name} predicts nothing right after the first task")
+    kept = tuple(new / old for old, new in zip(before, after))
+    return Series(f"the diagonal kept by {line.name}", kept, 2)
+
+
+def _flat(matrix: list[list[float]]) -> list[float]:
+    return [value for row in matrix for value in row]
+
+
+def _mean(values: list[float] | list[bool]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,274 @@
+"""What remembering costs beside EWC: the paper's memory arithmetic, counted from its networks.
+
+EWC keeps a model of p parameters and its diagonal Fisher: 2p numbers of float32, whatever the number of tasks. A memory
+keeps items, each an input and its logits. The paper counts them as float32 too; how many bytes they really take
+depends on how they are kept, see `codec`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.seeds import seed_for
+from selfreminder._base.sizes import Size
+from selfreminder.benchmarks.color_spaces import SPACES, to_color_space
+from selfreminder.benchmarks.models import Network, build_model
+from selfreminder.data import cifar, dataset, load, source
+from selfreminder.data.content import is_archive
+from selfreminder.memory.memory import Memory
+
+CLASSES = 10
+"""in each task of the paper's benchmarks"""
+PER_CLASS = (1, 10, 50)
+FLOAT32 = 4
+DEFAULT = ("uint8", "float32")
+"""how a memory keeps pixels and logits unless it is told otherwise"""
+WAYS = (("float32", "float32"), DEFAULT, ("uint8", "float16"), ("uint8", "int8"), ("affine8", "float16"))
+"""codecs of inputs and logits whose bytes do not depend on the images"""
+MEASURED = (("compressed", "float16"),)
+"""those whose bytes do"""
+_IMAGES = 500
+_WIDEST = 100
+_MOST = torch.iinfo(torch.int32).max
+"""tasks and items are numbered by int32 in a memory"""
+
+
+@dataclass(frozen=True)
+class Count:
+    """The parameters p of a network, counted in one way, and what EWC keeps then."""
+
+    what: str
+    """which parameters"""
+    parameters: int
+    ewc_numbers: int
+    """2p: the model and its diagonal Fisher"""
+    ewc_bytes: int
+    items_per_task: float
+    """for as many float32 numbers"""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Items kept in one way."""
+
+    inputs: str
+    """codec"""
+    logits: str
+    """codec"""
+    images: str | None
+    """which were measured; None where any image takes as many bytes"""
+    sample: int | None
+    """how many were"""
+    item_bytes: float
+    """as a memory counts them, provenance included; the mean"""
+    items_per_task: float
+    """for EWC's bytes"""
+    total_bytes: int
+    """of `per_task` items of each task"""
+    share: float
+    """of EWC's bytes"""
+
+
+@dataclass(frozen=True)
+class ClassShare:
+    """So many images of each class of each task."""
+
+    per_class: int
+    items: int
+    """of all tasks"""
+    total_bytes: int
+    """kept as by default"""
+    share: float
+    """of EWC's bytes"""
+    paper_bytes: int
+    """as the paper counts: float32, no provenance"""
+    paper_share: float
+
+
+@dataclass(frozen=True)
+class MemoryCost:
+    """A memory's bytes against EWC's. EWC's are those of the first of `counts`, the paper's way to count."""
+
+    model: str
+    width: float
+    tasks: int
+    per_task: int
+    """items"""
+    input_numbers: int
+    logits: int
+    item_numbers: int
+    """both"""
+    provenance_bytes: int
+    """what an item keeps beside them: where it comes from"""
+    counts: tuple[Count, ...]
+    """the last has all that is trained"""
+    stated: Count | None
+    """from the number of parameters in the paper's text, where that is not a count"""
+    data: str
+    """the data set on whose images the ways are measured that need it"""
+    ways: tuple[Way, ...]
+    unmeasured: tuple[tuple[str, str], ...]
+    """codecs of inputs and logits of the ways that depend on images, where none were given"""
+    per_class: tuple[ClassShare, ...]
+
+    @property
+    def ewc_bytes(self) -> int:
+        return self.counts[0].ewc_bytes
+
+
+@dataclass(frozen=True)
+class _Setting:
+    data: str
+    shape: tuple[int, ...]
+    """of an input"""
+    views: Callable[[Tensor], dict[str, Tensor]]
+    """the images as tasks have them, by name"""
+    head_per_task: bool = False
+    stated: int | None = None
+    """parameters, as the text says"""
+
+
+def memory_cost(
+    model: str, *, tasks: int, per_task: int, width: float = 1.0, images: Mapping[str, Tensor] | None = None
+) -> MemoryCost:
+    """What EWC and memories of `per_task` items of each task keep, for one of the paper's networks.
+
+    Args:
+        model: a name of `selfreminder.benchmarks.models.MODELS`.
+        tasks: how many are learned.
+        per_task: items that each leaves in the memory.
+        width: of the network, as a factor of the paper's.
+        images: inputs (n, …) by name, to measure how well they compress: see `images_at_hand`.
+
+    >>> cost = memory_cost("mnist-mlp", tasks=20, per_task=500)
+    >>> cost.counts[0].parameters, cost.item_numbers, round(cost.counts[0].items_per_task, 1)
+    (3958784, 794, 498.6)
+    """
+    setting = _setting(model)
+    if not 0 < width <= _WIDEST:
+        raise SelfReminderError(f"width is {width:g}: it must be above 0, at most {_WIDEST}")
+    if not 1 <= tasks <= _MOST:
+        raise SelfReminderError(f"tasks is {tasks}: it must be at least 1, at most {_MOST:,}")
+    _ = Size(per_task=per_task)  # raises if it is below 1
+    if tasks * per_task > _MOST:
+        raise SelfReminderError(f"{tasks * per_task:,} items: a memory holds at most {_MOST:,}")
+    with _Weightless():
+        network = build_model(model, width=width, seed=0, heads=(CLASSES,))
+    inputs = torch.zeros(1, *setting.shape)
+    item_numbers = inputs.numel() + CLASSES
+
+    def count(what: str, parameters: int) -> Count:
+        numbers = 2 * parameters
+        return Count(what, parameters, numbers, numbers * FLOAT32, numbers / item_numbers / tasks)
+
+    parameters = _by_head(network, tasks) if setting.head_per_task else _by_kind(network)
+    counts = tuple(count(what, number) for what, number in parameters.items())
+    ewc_bytes = counts[0].ewc_bytes
+
+    def way(codecs: tuple[str, str], x: Tensor, name: str | None = None) -> Way:
+        each = _item_bytes(x, *codecs)
+        total = each * per_task * tasks
+        sample = None if name is None else len(x)
+        return Way(*codecs, name, sample, each, ewc_bytes / each / tasks, round(total), total / ewc_bytes)
+
+    def class_share(per_class: int) -> ClassShare:
+        items = per_class * CLASSES * tasks
+        total, papers = round(items * _item_bytes(inputs, *DEFAULT)), items * item_numbers * FLOAT32
+        return ClassShare(per_class, items, total, total / ewc_bytes, papers, papers / ewc_bytes)
+
+    measured = tuple(way(codecs, x, name) for codecs in MEASURED for name, x in (images or {}).items())
+    return MemoryCost(
+        model=model,
+        width=width,
+        tasks=tasks,
+        per_task=per_task,
+        input_numbers=inputs.numel(),
+        logits=CLASSES,
+        item_numbers=item_numbers,
+        provenance_bytes=round(_item_bytes(inputs, "float32", "float32")) - item_numbers * FLOAT32,
+        counts=counts,
+        stated=count(f"{setting.stated / 1e6:g} M", setting.stated) if setting.stated and width == 1 else None,
+        data=setting.data,
+        ways=(*(way(codecs, inputs) for codecs in WAYS), *measured),
+        unmeasured=() if measured else MEASURED,
+        per_class=tuple(map(class_share, PER_CLASS)),
+    )
+
+
+def images_at_hand(model: str) -> dict[str, Tensor]:
+    """Real images as the model's tasks have them, by name; none if they would have to be fetched or unpacked.
+
+    >>> {name: tuple(x.shape) for name, x in images_at_hand("mnist-mlp").items()}
+    {'digits': (500, 784), 'permuted digits': (500, 784)}
+    """
+    setting = _setting(model)
+    if setting.data in cifar.LABELS:
+        data = dataset(setting.data)
+        test = data.files[-1]  # one file is enough, and quick to check
+        path = source.find(data).get(test.name)
+        if path is None or is_archive(path):
+            return {}
+        # In the training part's place too, which is not needed.
+        _, _, pixels, _ = cifar.arrays([source.read(test, path)] * 2, labels=len(cifar.LABELS[setting.data]))
+    else:
+        pixels = load(setting.data).test_x
+    some = torch.from_numpy(pixels[:: max(1, len(pixels) // _IMAGES)].copy())
+    return setting.views(some.to(torch.float32).div_(255).reshape(-1, *setting.shape))
+
+
+def _setting(model: str) -> _Setting:
+    if model not in _SETTINGS:
+        raise unknown("model", model, _SETTINGS)
+    return _SETTINGS[model]
+
+
+def _digits(x: Tensor) -> dict[str, Tensor]:
+    order = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(seed_for(0, "permutation", 0)))
+    return {"digits": x, "permuted digits": x[:, order]}
+
+
+def _recoloured(x: Tensor) -> dict[str, Tensor]:
+    others = [to_color_space(part, space) for part, space in zip(x.chunk(len(SPACES) - 1), SPACES[1:])]
+    return {SPACES[0].upper(): x, ", ".join(SPACES[1:]).upper(): torch.cat(others)}
+
+
+_SETTINGS = {
+    "mnist-mlp": _Setting("embedded-mnist", (784,), _digits),
+    "cifar10-vgg": _Setting("cifar10", (3, 32, 32), _recoloured),
+    "cifar100-alexnet": _Setting("cifar100", (3, 32, 32), lambda x: {"RGB": x}, head_per_task=True, stated=6_800_000),
+}
+
+
+class _Weightless(TorchFunctionMode):
+    """Networks get weights that have a shape and no values: one of any width costs nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Not torch.device("meta"), under which a network's own arithmetic would import half of torch.
+        return func(*args, **(kwargs or {}) | ({"device": "meta"} if func is torch.empty else {}))
+
+
+def _by_kind(network: Network) -> dict[str, int]:
+    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+    norm = _numbers(*norms)
+    weights = sum(p.numel() for p in network.parameters() if p.ndim > 1)
+    counts = {"weights": weights, "with biases": _numbers(network) - norm}
+    return counts | {"with batch norm": _numbers(network)} if norm else counts
+
+
+def _by_head(network: Network, tasks: int) -> dict[str, int]:
+    trunk, head = _numbers(network.body), _numbers(network.heads)
+    return {"trunk": trunk, "with a head per task": trunk + tasks * head}
+
+
+def _numbers(*modules: nn.Module) -> int:
+    return sum(p.numel() for module in modules for p in module.parameters())
+
+
+def _item_bytes(x: Tensor, inputs: str, logits: str) -> float:
+    memory = Memory.of({"x": x}, torch.zeros(len(x), CLASSES), task=0, codecs=inputs, logit_codec=logits)
+    return memory.nbytes / len(memory)

@@ -1,0 +1,207 @@
+"""The paper's figures, and a few of our own, as values: which runs each is drawn from, at every scale.
+
+A run that several figures show is the same experiment in each, so that one folder with all figures' runs holds it
+once. Strengths λ and step sizes are those of `tuned.toml`, fixed before the runs. λ depends on the memory's size: it
+was tuned for each size that the table has under `at_per_class`; another size takes the λ of the scale's own.
+Nothing here needs torch.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from selfreminder._base.errors import unknown
+from selfreminder._base.sizes import Size
+from selfreminder.benchmarks.catalogue import SCALES, benchmark
+from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.spec import Experiment
+
+_SEEDS = {"demo": 2, "small": 5}
+"""of the figures on MNIST; else as the scale says"""
+_DEMO_TASKS = {"permuted-mnist": 6, "nonlinear-mnist": 3}
+"""fewer than in a comparison: at scale demo all figures together take minutes"""
+_SELECTION_SEEDS = _SEEDS | {"demo": 1}
+_CODEC_SEEDS = {"demo": 1, "small": 3, "medium": 3, "paper": 3}
+"""images keep their accuracy in every codec that the figure shows: a few seeds show that"""
+_METHODS = ("sgd", "adam", "lwf", "icarl", "ewc", "fsr-distill", "fsr-logit")
+"""the paper's six, and adam: who it is that has learned its newest task is measured by fine-tuning"""
+_MEMORY_METHODS = ("fsr-logit", "fsr-distill", "icarl")
+_SELECTIONS = ("random", "herding", "gradient", "influence", "influence+")
+_FEWER = ":samples=1000,iterations=30"
+"""for influence at the scales of minutes: from 1,000 points and from 3,000, it correlated by .999 in a trial"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is drawn, and the runs that it is drawn from."""
+
+    name: str
+    summary: str
+    by_scale: Mapping[str, tuple[Comparison, ...]]
+
+    def comparisons(self, scale: str) -> tuple[Comparison, ...]:
+        if scale not in self.by_scale:
+            raise unknown("scale", scale, self.by_scale)
+        return self.by_scale[scale]
+
+    def experiments(self, scale: str) -> list[Experiment]:
+        """Every run once, seed by seed."""
+        found = {e.key: e for comparison in self.comparisons(scale) for e in comparison.experiments}
+        return sorted(found.values(), key=lambda experiment: experiment.seed)
+
+    def untuned(self, scale: str) -> list[str]:
+        """Methods whose strength or step size nobody chose for its runs at this scale, and what they take."""
+        return list(dict.fromkeys(said for comparison in self.comparisons(scale) for said in comparison.untuned))
+
+
+def figure(name: str) -> Figure:
+    """The figure of that name."""
+    if name not in FIGURES:
+        raise unknown("figure", name, FIGURES)
+    return FIGURES[name]
+
+
+def experiments(figures: Iterable[Figure], scale: str) -> list[Experiment]:
+    """The runs of several figures, each once, one figure after the other."""
+    return list({e.key: e for figure in figures for e in figure.experiments(scale)}.values())
+
+
+# Plans: from a scale to comparisons -----------------------------------------------------------------------
+
+
+def _on_mnist(
+    name: str,
+    scale: str,
+    *methods: str,
+    seeds: Mapping[str, int] = _SEEDS,
+    size: int | None = None,
+    tasks: int | None = None,
+    **settings: Any,
+) -> Comparison:
+    return Comparison(
+        benchmark=name,
+        scale=scale,
+        methods=methods,
+        seeds=seeds.get(scale),
+        size=None if size is None else Size(per_class=size),
+        tasks=_DEMO_TASKS[name] if scale == "demo" and tasks is None else tasks,
+        **settings,
+    )
+
+
+def _permuted(scale: str) -> tuple[Comparison, ...]:
+    return (_on_mnist("permuted-mnist", scale, *_METHODS),)
+
+
+def _nonlinear(scale: str) -> tuple[Comparison, ...]:
+    methods = () if scale == "demo" else _METHODS
+    return (_on_mnist("nonlinear-mnist", scale, *methods),)
+
+
+def _color(scale: str) -> tuple[Comparison, ...]:
+    methods = ("sgd", "adam", "ewc", "fsr-logit") if scale == "demo" else _METHODS
+    return (Comparison(benchmark="color-cifar10", scale=scale, methods=methods),)
+
+
+def _sizes(scale: str) -> tuple[int, ...]:
+    return (1, 10) if scale == "demo" else (1, 3, 5, 10, 50)
+
+
+def _memory_sizes(scale: str) -> tuple[Comparison, ...]:
+    other_sizes = () if scale == "demo" else (2,)
+    return (
+        _on_mnist("permuted-mnist", scale, "sgd", "adam", "ewc"),
+        *(_on_mnist("permuted-mnist", scale, *_MEMORY_METHODS, size=size) for size in _sizes(scale)),
+        *(_on_mnist("permuted-mnist", scale, "fsr-logit", size=size) for size in other_sizes),
+    )
+
+
+def _two_tasks(scale: str, *methods: str, **settings: Any) -> Comparison:
+    return _on_mnist("permuted-mnist", scale, *methods, tasks=2, probe=2, **settings)
+
+
+def _logit_bars(scale: str) -> tuple[Comparison, ...]:
+    return (_two_tasks(scale, "fsr-logit", size=10),)
+
+
+def _heatmaps(scale: str) -> tuple[Comparison, ...]:
+    return (_two_tasks(scale, "adam"), _two_tasks(scale, "fsr-logit", "fsr-distill", size=1))
+
+
+def _generative_replay(scale: str) -> tuple[Comparison, ...]:
+    # Over the whole stream, as the other methods: the first five tasks are the same ones.
+    return (_on_mnist("permuted-mnist", scale, "adam", "generative-replay", "fsr-logit"),)
+
+
+def _rho(scale: str) -> tuple[Comparison, ...]:
+    name = "split-cifar100"
+    width = benchmark(name).scales[scale].width
+    smaller = (1 / 2,) if scale == "demo" else (1 / 2, 1 / 4)
+    return (
+        Comparison(benchmark=name, scale=scale, methods=("sgd", "ewc", "hat", "fsr-logit", "fsr-logitlab")),
+        *(
+            Comparison(benchmark=name, scale=scale, methods=("hat", "fsr-logit"), width=width * factor)
+            for factor in smaller
+        ),
+    )
+
+
+def _selection(scale: str) -> tuple[Comparison, ...]:
+    demo = scale == "demo"
+    fewer = _FEWER if scale in ("demo", "small") else ""
+    return tuple(
+        _on_mnist(
+            "nonlinear-mnist",
+            scale,
+            "fsr-logit",
+            seeds=_SELECTION_SEEDS,
+            size=size,
+            select=select + fewer if select.startswith("influence") else select,
+            tasks=2 if demo else None,
+        )
+        for size in ((1, 5) if demo else (1, 3, 5))
+        for select in (_SELECTIONS[:-1] if demo else _SELECTIONS)
+    )
+
+
+def _bytes(scale: str) -> tuple[Comparison, ...]:
+    # `auto` is uint8 here, and shared with the other figures.
+    codecs: tuple[dict[str, Any], ...] = ({"codec": "float32"}, {"codec": "compressed"}, {"logit_codec": "float16"})
+    return (
+        _on_mnist("permuted-mnist", scale, "lwf", "ewc", "generative-replay"),
+        *(_on_mnist("permuted-mnist", scale, "fsr-logit", size=size) for size in _sizes(scale)),
+        *(
+            _on_mnist("permuted-mnist", scale, "fsr-logit", seeds=_CODEC_SEEDS, size=size, **codec)
+            for size in ((10,) if scale == "demo" else (1, 10, 50))
+            for codec in codecs
+        ),
+    )
+
+
+def _bytes_split(scale: str) -> tuple[Comparison, ...]:
+    # HAT knows a task by its head.
+    return (Comparison(benchmark="split-cifar100", scale=scale, methods=("ewc", "hat", "fsr-logit", "fsr-logitlab")),)
+
+
+def _mixture(scale: str) -> tuple[Comparison, ...]:
+    return (Comparison(benchmark="mixture", scale=scale, methods=("sgd", "ewc", "hat", "fsr-logit")),)
+
+
+_PLANS: dict[str, tuple[str, Callable[[str], tuple[Comparison, ...]]]] = {
+    "permuted": ("permuted MNIST: the first task, and the average of the tasks so far", _permuted),
+    "nonlinear": ("non-linear MNIST: the first task, and the average of the tasks so far", _nonlinear),
+    "color": ("CIFAR10 in five colour spaces: the first task, and the average of the tasks so far", _color),
+    "memory-sizes": ("permuted MNIST: the average with memories of 1 to 50 images per class", _memory_sizes),
+    "logit-bars": ("logits of the first task before and after the second, 10 images per class", _logit_bars),
+    "heatmaps": ("predictions on the first task before and after the second, 1 image per class", _heatmaps),
+    "rho": ("split CIFAR100: the forgetting ratio ρ, with HAT, true labels and small models", _rho),
+    "selection": ("non-linear MNIST: which images to keep, of 1 to 5 per class", _selection),
+    "generative-replay": ("permuted MNIST: FSR beside generative replay", _generative_replay),
+    "bytes": ("permuted MNIST: accuracy against the bytes that a method keeps", _bytes),
+    "bytes-split": ("split CIFAR100: accuracy against the bytes that a method keeps, HAT among them", _bytes_split),
+    "mixture": ("very unlike data sets: the forgetting ratio ρ of HAT and FSR", _mixture),
+}
+
+FIGURES = {
+    name: Figure(name, summary, {scale: plan(scale) for scale in SCALES}) for name, (summary, plan) in _PLANS.items()
+}

@@ -1,0 +1,404 @@
+"""Few-Shot Self Reminder for anybody's own training loop.
+
+When a task has been learned, keep a few of its samples and the logits z_t that the model gave them. While the
+next one is learned, hold the logits z on those samples where they were (Eq. 1 of the paper):
+
+    mean over new data of L(f(x), y)  +  λ · Σ_t mean_j ‖z_j − z_j^(t)‖²
+
+The first term is your loss. `Reminder.penalty` is the second. `Reminder.remember` keeps the samples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.eval_mode import depends_on_mode, eval_mode
+from selfreminder._base.sizes import Size, as_index
+from selfreminder.memory import codec as codecs
+from selfreminder.memory.file import open_memory, save_memory
+from selfreminder.memory.memory import UNKNOWN, Memory, MemoryBatch
+from selfreminder.reminder import distributed
+from selfreminder.reminder.feeding import Feeding, copied
+from selfreminder.reminder.model_call import (
+    Head,
+    LogitsOf,
+    check_logits,
+    device_of,
+    logits_at,
+    named,
+    unwrapped,
+)
+from selfreminder.reminder.model_call import logits_of as plain_logits_of
+from selfreminder.reminder.recall_report import Report, compare
+from selfreminder.reminder.remember import (
+    Choice,
+    Recording,
+    agreed,
+    gathered,
+    joined,
+    observed,
+    remembered,
+    without_logit,
+)
+from selfreminder.reminder.strength import ITEM_LOSSES, ItemLoss, automatic, logit_and_label
+from selfreminder.samples import given_sources, read
+from selfreminder.samples.batches import knows_positions
+from selfreminder.selection.base import Selection
+
+
+class Reminder(Feeding):
+    """A memory and a penalty.
+
+    >>> from torch import nn
+    >>> model, old, new = nn.Linear(4, 3), torch.rand(90, 4), torch.rand(32, 4)
+    >>> reminder = Reminder()
+    >>> reminder.remember(model, old, labels=torch.arange(90) % 3, per_class=10)  # when the old is learned
+    >>> loss = nn.functional.cross_entropy(model(new), torch.zeros(32).long())
+    >>> loss = loss + reminder.penalty(model)  # while the new is learned
+    """
+
+    def __init__(
+        self,
+        memory: Memory | None = None,
+        *,
+        strength: float | Literal["auto"] = "auto",
+        loss: str | ItemLoss = "logit",
+        over_tasks: Literal["sum", "mean"] = "sum",
+        batch_size: int = 128,
+        codec: str = "auto",
+        logit_codec: str = "float32",
+        transform: Callable[[Any], Any] | None = None,
+        head: Head | None = None,
+        logits_of: LogitsOf | None = None,
+        mode: Literal["eval", "train"] = "eval",
+        grow: bool = False,
+        stale: Literal["error", "warn"] = "error",
+        seed: int = 0,
+    ) -> None:
+        """
+        Args:
+            memory: what is remembered already.
+            strength: λ; "auto" takes one that suits the remembered logits, see `selfreminder.reminder.strength`.
+            loss: "logit", "distill", "logit+label" (‖z − z_t‖² + CE(z, y): λ weighs both), or a function of
+                (logits, MemoryBatch) giving (n,).
+            over_tasks: "sum" is the paper's; with "mean" a hundred tasks do not weigh a hundredfold.
+            batch_size: the most items that one penalty looks at; of several processes, each at so many.
+            codec: how inputs are kept, see `selfreminder.memory.codec`; "auto" and "compressed" lose nothing.
+            logit_codec: how logits are kept: "float32", "float16" or "int8".
+            transform: from what is kept (say, raw uint8 images) to what the model takes.
+            head: which of several outputs has the logits: its place or its name, or a dict with one for each task.
+            logits_of: how to call the model, where that does not do: (model, inputs, task) -> logits (n, K), where
+                `task` is one number for all items, or a tensor with one for each.
+            mode: "eval" runs batch norm and dropout in eval mode on old items and leaves running statistics
+                and your random numbers alone; "train" does not.
+            grow: the model may have more classes than it had, at the end: old items match the logits they have.
+            stale: what to do where model or transform are not those that recorded the logits.
+            seed: of the reminder's own random numbers.
+        """
+        for what, value, known in (
+            ("loss", loss, ITEM_LOSSES),
+            ("over_tasks", over_tasks, ("sum", "mean")),
+            ("mode", mode, ("eval", "train")),
+            ("stale", stale, ("error", "warn")),
+            ("codec", codec, codecs.NAMES),
+            ("logit codec", logit_codec, codecs.LOGIT_NAMES),
+        ):
+            if not callable(value) and value not in known:
+                raise unknown(what, str(value), known)
+        if memory is not None and not isinstance(memory, Memory):
+            raise SelfReminderError(f"memory is a {type(memory).__name__}: open a file with Reminder.load(path)")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise SelfReminderError(f"batch_size is {batch_size}: a penalty looks at one item at least")
+        number = isinstance(strength, int | float) and not isinstance(strength, bool)
+        if strength != "auto" and not (number and 0 <= strength < float("inf")):
+            raise SelfReminderError(f'strength is {strength!r}: it is a number from 0 on, or "auto"')
+        if head is not None and logits_of is not None:
+            raise SelfReminderError("head= and logits_of= both say where the logits are: pass one of them")
+        super().__init__()
+        self.memory = Memory() if memory is None else memory
+        self.strength: float | Literal["auto"] = strength
+        self.loss = ITEM_LOSSES[loss] if isinstance(loss, str) else loss
+        self.over_tasks = over_tasks
+        self.batch_size = batch_size
+        self.codec, self.logit_codec = codec, logit_codec
+        self.transform = transform
+        self.head = head
+        self.logits_of = logits_of or (plain_logits_of if head is None else partial(logits_at, head))
+        self.mode = mode
+        self.grow = grow
+        self.stale = stale
+        self.seed = seed
+        self._gives_tensors = True
+        if strength == "auto":
+            automatic(self.loss, self.memory)  # a loss of one's own has no automatic strength
+
+    def __repr__(self) -> str:
+        return f"Reminder({self.memory!r}, strength={self.strength})"
+
+    # While the new is learned -------------------------------------------------------------------------
+
+    def penalty(
+        self, model: nn.Module, *, generator: torch.Generator | None = None, items: int | None = None
+    ) -> Tensor:
+        """λ · Σ_t mean_j of the loss on remembered items: add it to yours. 0, without a pass, while empty.
+
+        `items` is how many it looks at, if not `batch_size`: more give a less noisy estimate of the same number.
+        With batch norm, call it after your own forward pass, which changes the statistics that this one uses.
+        """
+        model = unwrapped(model)
+        device = device_of(model)
+        if not len(self.memory):
+            return torch.zeros((), device=device)
+        self._check(model)
+        kept = self._draw(device, generator, items)
+        with eval_mode(model) if self.mode == "eval" else nullcontext():
+            logits = self._logits(model, kept.inputs, kept.tasks)
+        return self._weigh(logits, kept)
+
+    def forward(
+        self, model: nn.Module, x: Tensor, *, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(model(x), penalty) from one pass over both, which is faster than two.
+
+        A model with batch norm or dropout in train mode, or a layer of yours that looks at `self.training`, gets
+        two passes, because old items are to see those in eval mode; so does one that needs `head` or `logits_of`, or
+        whose output is more than a tensor.
+        """
+        alike = self.mode == "train" or not any(map(depends_on_mode, model.modules()))
+        plain = self.logits_of is plain_logits_of and self.memory.inputs.keys() == {"x"}
+        if len(self.memory) and alike and plain and self._gives_tensors:
+            self._check(unwrapped(model))
+            kept = self._draw(x.device, generator)
+            logits = model(torch.cat([x, self._transformed(kept.inputs).to(x.dtype)]))
+            self._gives_tensors = isinstance(logits, Tensor)
+            if self._gives_tensors:
+                return logits[: len(x)], self._weigh(logits[len(x) :], kept)
+        return model(x), self.penalty(model, generator=generator)
+
+    def add_gradient(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, *, loss_scale: Tensor | None = None
+    ) -> Tensor:
+        """Add the penalty's gradient to that of the optimizer's parameters, and return the penalty.
+
+        For a trainer's hook that comes once before each step. Scaled as yours are under a GradScaler; of several
+        processes, every one gets their mean. `loss_scale` is for gradients that are not scaled any more, of a model
+        that computes in half precision: with it small ones do not vanish on the way, and what is not finite is left
+        out.
+        """
+        if not len(self.memory):
+            return torch.zeros((), device=device_of(model))
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if not parameters:  # all of this optimiser's are frozen for now
+            with torch.no_grad():
+                return self.penalty(model)
+        with torch.enable_grad():
+            penalty = self.penalty(model)
+            if not penalty.requires_grad:  # nothing that it depends on is being trained
+                return penalty
+            # With a fused optimiser the GradScaler leaves the gradients scaled until the step itself.
+            scale = getattr(optimizer, "grad_scale", None)
+            whole = not any(hasattr(p, "full_tensor") for p in parameters)
+            by = loss_scale if scale is None and whole else scale
+            scaled = penalty if by is None else penalty * by
+            if not whole:  # in shards: they are put together in a backward
+                scaled.backward()
+                return penalty.detach()
+            found = torch.autograd.grad(scaled, parameters, allow_unused=True)
+        reached = [(p, gradient) for p, gradient in zip(parameters, found) if gradient is not None]
+        if scale is None and loss_scale is not None and reached:
+            finite = torch.stack([gradient.isfinite().all() for _, gradient in reached]).all()
+            reached = [(p, torch.where(finite, gradient / loss_scale, 0.0)) for p, gradient in reached]
+        means = distributed.average([gradient for _, gradient in reached])
+        for (parameter, _), gradient in zip(reached, means):
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        return penalty.detach()
+
+    def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> RemovableHandle:
+        """Add the penalty's gradient at every `optimizer.step()`, so that the loop stays as it is.
+
+        Once per step, whatever gradients were accumulated, after your own clipping. `remove()` of the handle ends
+        it. A closure is refused: it would overwrite the gradient.
+        """
+        inside = getattr(optimizer, "optimizer", None)  # of Accelerate's, which has no hooks of its own
+        optimizer = inside if isinstance(inside, torch.optim.Optimizer) else optimizer
+
+        def before_step(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]) -> None:
+            if kwargs.get("closure") is not None or any(callable(argument) for argument in args[1:]):
+                raise SelfReminderError(
+                    "an attached reminder cannot serve optimizer.step(closure): "
+                    "add reminder.penalty(model) to the loss inside the closure"
+                )
+            self.add_gradient(model, optimizer)
+
+        return optimizer.register_step_pre_hook(before_step)
+
+    # When it has been learned -------------------------------------------------------------------------
+
+    @torch.inference_mode(False)  # what is kept takes part in a backward pass later
+    @torch.no_grad()
+    def remember(
+        self,
+        model: nn.Module,
+        data: Any,
+        labels: Any = None,
+        *,
+        task: int | None = None,
+        per_class: int | None = None,
+        per_task: int | None = None,
+        budget: str | int | None = None,
+        select: str | Selection = "random",
+        validation: tuple[Any, Tensor] | None = None,
+        gradients: Tensor | None = None,
+        sources: Tensor | Sequence[int] | None = None,
+        time: float | None = None,
+    ) -> None:
+        """Choose a few of these samples, record the model's logits on them, and keep both.
+
+        Of several processes each gives its own part of the data, or all give the same.
+
+        Args:
+            model: as it is at the task's end.
+            data: a tensor, a tuple of tensors or tensors by name; a Dataset, a DataLoader or a Hugging Face data
+                set. It is what is kept, before `transform`: the view for evaluation, not an augmented one.
+            labels: (n,) classes, where `data` has none; without any, the model's predictions stratify the choice.
+            task: a new one by default; or the number of one that these items join.
+            per_class, per_task, budget: how much, by exactly one of the three. A budget ("2MB") is a total:
+                each new task shrinks the others evenly.
+            select: which, by name (`selfreminder list` has them), or a function of `selection.base.Candidates`.
+            validation: inputs and labels that the model was not trained on; "influence" looks at them.
+            gradients: (n,) mean gradient norms early in training, for "gradient": see
+                `selfreminder.gradients.per_sample.gradient_norms`; without them it takes the norms now.
+            sources: (n,) where each sample came from, if its index in `data` does not say. Of a DataLoader that
+                changes the order that is not known, unless it is given here, in the loader's order.
+            time: when, in seconds since 1970.
+        """
+        model, size = unwrapped(model), Size(per_class, per_task, budget)
+        self._check(model)
+        number = self._next_task if task is None else as_index("task", task)
+        recording = self._recording(model, number, None if time is None else int(time))
+        choice = Choice(
+            size=size,
+            select=select,
+            seed=self.seed,
+            logits_of=lambda model, part: self._logits(model, copied(_on(part, device_of(model))), recording.task),
+            validation=validation,
+            gradients=gradients,
+        )
+        samples = read(data, labels, keep=choice.enough(recording, self.memory), predict=recording.classes)
+        if sources is not None:
+            samples = replace(samples, sources=given_sources(sources, samples.sources))
+        samples = joined(gathered(samples, dealt=sources is None))
+        if sources is None and not knows_positions(data):
+            samples = replace(samples, sources=torch.full_like(samples.sources, UNKNOWN))
+        self.memory = agreed(remembered(self.memory, samples, recording, choice))
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def observe(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        labels: Tensor | None = None,
+        *,
+        per_task: int | None = None,
+        per_class: int | None = None,
+        budget: str | int | None = None,
+    ) -> None:
+        """Keep a uniform sample of all that comes along a stream without tasks, in constant memory.
+
+        Call it with each batch, after the step. Which items enter is chosen by chance; the model's logits on those
+        are recorded then, in eval mode, on the inputs as they are given. `per_task` is how many are kept of the
+        whole stream. The memory's file has all that is needed to go on.
+        """
+        model, size = unwrapped(model), Size(per_class, per_task, budget)
+        self._check(model)
+        recording = self._recording(model, max(self.memory.streams, default=self._next_task))
+        self.memory = observed(self.memory, read(inputs, labels), recording, size, self.seed)
+
+    # What is remembered -------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def report(self, model: nn.Module, new: Any = None, *, task: int | None = None) -> Report:
+        """How well the model still does what it did, task by task, and whether λ is too weak or too strong.
+
+        With `new`, (inputs, labels) or a data set of what it learns now, it can see that λ is too strong; `task` is the
+        number of that, where it is not one after those remembered. Print it. It looks at remembered items, which the
+        penalty holds: other old data will have changed somewhat more.
+        """
+        rows = []
+        for number in self.memory.counts:
+            memory = self.memory.take(self.memory.tasks == number).to(device_of(model))
+            kept, width = memory.draw(len(memory)), int(memory.widths.max())
+            outputs = self.record(unwrapped(model), kept.inputs, number)
+            now = F.pad(self._fit(outputs, width), (0, kept.logits.shape[1] - width))  # other tasks' may be wider
+            rows.append(compare(number, kept, now, self.loss(now, kept), outputs.argmax(1)))
+        right = None
+        if new is not None:
+            samples = read(*new) if isinstance(new, tuple) and len(new) == 2 else read(new)
+            if samples.labels is None:
+                raise SelfReminderError("new has no labels: pass new=(inputs, labels)")
+            number = self._next_task if task is None else task
+            predicted = self.record(unwrapped(model), samples.inputs, number).argmax(1).cpu()
+            right = (predicted == samples.labels.cpu()).float().mean().item()
+        return Report(tuple(rows), self.current_strength, self.over_tasks, right)
+
+    @property
+    def current_strength(self) -> float:
+        """λ, as it is for what is remembered now."""
+        return automatic(self.loss, self.memory) if self.strength == "auto" else self.strength
+
+    # Files ---------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the memory to one file, whole or not at all."""
+        save_memory(self.memory, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **settings: Any) -> Reminder:
+        """A reminder with the memory of a file; `settings` are those of `Reminder`."""
+        return cls(open_memory(path), **settings)
+
+    # ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _next_task(self) -> int:
+        return max(self.memory.counts, default=-1) + 1
+
+    def _recording(self, model: nn.Module, task: int, time: int | None = None) -> Recording:
+        return Recording(
+            model=model,
+            task=task,
+            logits=lambda inputs: self.record(model, inputs, task),
+            codec=self.codec,
+            logit_codec=self.logit_codec,
+            transform=self.transform,
+            labels_count=self.loss is logit_and_label,
+            time=time,
+        )
+
+    def _check_labels(self) -> None:
+        if self.loss is logit_and_label and len(self.memory):
+            beyond = self.memory.labels >= self.memory.widths
+            if bool(beyond.any()):
+                columns = self.memory.labels, self.memory.tasks, self.memory.widths
+                raise without_logit(*(int(column[beyond][0]) for column in columns))
+
+    def _weigh(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
+        check_logits(logits)
+        strength = self.current_strength / (len(self.memory.counts) if self.over_tasks == "mean" else 1)
+        return strength * torch.dot(kept.weight, self.loss(self._fit(logits, kept.logits.shape[1]).float(), kept))
+
+
+def _on(inputs: Any, device: torch.device) -> dict[str, Tensor]:
+    return {name: x.to(device) for name, x in named(inputs).items()}

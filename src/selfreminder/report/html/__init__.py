@@ -1,0 +1,1 @@
+"""HTML as trees of elements, and the blocks that pages are made of."""

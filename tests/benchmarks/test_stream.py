@@ -1,0 +1,160 @@
+import pytest
+import torch
+
+from selfreminder import data
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.seeds import seed_for
+from selfreminder.benchmarks.stream import (
+    SLOPE,
+    Parts,
+    Stream,
+    flat_parts,
+    image_parts,
+    mixture,
+    nonlinear,
+    orthogonal_weights,
+    permuted,
+    recoloured,
+    split,
+    through,
+)
+
+
+def test_permutations_are_permutations(digits: Stream) -> None:
+    """The same pixels in another order: one order for all images of a task, another for each task."""
+    first, second = digits[0].train.x, digits[1].train.x
+    assert torch.equal(first.sort(1).values, second.sort(1).values)
+    assert not torch.equal(first, second)
+    columns = [sorted(tuple(column.tolist()) for column in x.T) for x in (first, second)]
+    assert columns[0] == columns[1]
+
+
+def test_a_task_is_the_same_each_time_and_for_all_parts(digits: Stream) -> None:
+    task, again = digits[1], digits[1]
+    assert torch.equal(task.test.x, again.test.x)
+    order = task.transform(torch.arange(784.0)[None])[0].long()
+    for part, plain in ((task.train, task.parts.train), (task.test, task.parts.test)):
+        assert torch.equal(part.x, plain.x[:, order])
+        assert torch.equal(part.y, plain.y)
+
+
+def test_seeds_differ() -> None:
+    images = data.load("embedded-mnist")
+    a, b = (permuted(flat_parts(images, seed=s, count=100), tasks=1, seed=s)[0].train for s in (0, 1))
+    assert not torch.equal(a.x, b.x)
+
+
+def test_parts_are_stratified_and_apart() -> None:
+    images = data.load("embedded-mnist")
+    parts = flat_parts(images, seed=3, count=1000)
+    assert torch.bincount(parts.train.y).tolist() == [90] * 10
+    assert torch.bincount(parts.validation.y).tolist() == [10] * 10
+    assert len(parts.test) == 2000
+    assert len(torch.cat([parts.train.x, parts.validation.x]).unique(dim=0)) == 1000
+    assert torch.equal((parts.train.x * 255).round() / 255, parts.train.x)
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.99])
+def test_both_parts_have_items_of_every_class(fraction: float) -> None:
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100, validation=fraction)
+    counts = sorted((min(part.y.bincount().tolist()), len(part)) for part in (parts.train, parts.validation))
+    assert counts == [(1, 10), (9, 90)]
+
+
+def test_bad_input(digits: Stream) -> None:
+    with pytest.raises(SelfReminderError, match="7000 training images were asked for, the data has 6000"):
+        flat_parts(data.load("embedded-mnist"), seed=0, count=7000)
+    with pytest.raises(SelfReminderError, match="10 training images leave none for validation"):
+        flat_parts(data.load("embedded-mnist"), seed=0, count=10)
+    with pytest.raises(SelfReminderError, match="0 tasks"):
+        permuted(digits[0].parts, tasks=0, seed=0)
+    with pytest.raises(IndexError):
+        digits[3]
+
+
+def images(name: str, count: int | None = None) -> Parts:
+    return image_parts(data.load(name), seed=0, count=count)
+
+
+def test_nonlinear_is_invertible() -> None:
+    """Undoing scale, leaky ReLUs and rotations gives the image back; test images use the training images' scale."""
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=500)
+    task = nonlinear(parts, tasks=2, seed=4)[1]
+    assert task.train.x.min() == 0
+    assert task.train.x.max() == 1
+    weights = orthogonal_weights(784, layers=4, generator=torch.Generator().manual_seed(seed_for(4, "transformer", 1)))
+    low, high = through(parts.train.x, weights).aminmax()
+    for given, plain in ((task.train.x, parts.train.x), (task.test.x, parts.test.x)):
+        x = given.double() * (high - low) + low
+        for weight in reversed(weights):
+            x = torch.where(x < 0, x / SLOPE, x) @ weight.double()
+        assert (x - plain).abs().max() < 1e-4
+
+
+def test_nonlinear_tasks_differ_and_are_computed_once() -> None:
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100)
+    stream = nonlinear(parts, tasks=2, seed=0)
+    task = stream[0]
+    assert task.train is task.train
+    assert torch.equal(task.train.x, stream[0].train.x)
+    assert not torch.allclose(task.train.x, stream[1].train.x, atol=0.1)
+    with_test = task.test.x
+    assert with_test.min() > -0.5
+    assert with_test.max() < 1.5
+
+
+def test_nonlinear_tasks_are_scaled_once_however_often_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100)
+    stream, sizes = nonlinear(parts, tasks=2, seed=0), []
+    monkeypatch.setattr(
+        "selfreminder.benchmarks.stream.through", lambda x, weights: sizes.append(len(x)) or through(x, weights)
+    )
+    assert torch.equal(stream[1].validation.x, stream[1].validation.x)
+    assert sizes == [90, 10, 10]
+
+
+def test_recoloured() -> None:
+    stream = recoloured(images("generated-10"))
+    assert [task.name for task in stream] == ["rgb", "yiq", "yuv", "hsv", "hed"]
+    rgb, yuv = stream[0].train.x, stream[2].train.x
+    grey = 0.299 * rgb[:, 0] + 0.587 * rgb[:, 1] + 0.114 * rgb[:, 2]
+    torch.testing.assert_close(yuv[:, 0], grey, rtol=0, atol=1e-5)
+    assert stream.heads == (10,)
+    with pytest.raises(SelfReminderError, match="there are 5 colour spaces"):
+        recoloured(images("generated-10"), tasks=6)
+
+
+def test_split_partitions_the_classes() -> None:
+    parts = images("generated-100")
+    stream = split(parts, tasks=10, seed=0, classes=100)
+    assert stream.heads == (10,) * 10
+    seen = []
+    for index, task in enumerate(stream):
+        assert task.head == task.index == index
+        assert sorted(task.train.y.unique().tolist()) == list(range(10))
+        classes = [int(name) for name in task.name.removeprefix("classes ").split(", ")]
+        rows = torch.isin(parts.test.y, torch.tensor(classes)).nonzero().flatten()
+        assert torch.equal(task.test.x, parts.test.x[rows])
+        assert [classes[y] for y in task.test.y] == parts.test.y[rows].tolist()
+        seen += classes
+    assert sorted(seen) == list(range(100))
+    assert split(parts, tasks=10, seed=1, classes=100)[0].name != stream[0].name
+    with pytest.raises(SelfReminderError, match="do not divide into 7 tasks"):
+        split(parts, tasks=7, seed=0, classes=100)
+    with pytest.raises(SelfReminderError, match="100 tasks of 100 classes have one each"):
+        split(parts, tasks=100, seed=0, classes=100)
+    with pytest.raises(SelfReminderError, match=r"task \d+ has no validation images"):
+        split(images("generated-100", 101), tasks=10, seed=0, classes=100)  # two of one class only
+
+
+def test_mixture_is_all_rgb() -> None:
+    sets = [("digits", 10, images("embedded-mnist", 100)), ("made", 100, images("generated-100"))]
+    orders = {tuple(task.name for task in mixture(sets, seed=seed)) for seed in range(10)}
+    assert orders == {("digits", "made"), ("made", "digits")}
+    stream = mixture(sets, seed=0)
+    assert sorted(stream.heads) == [10, 100]
+    for task in stream:
+        assert task.train.x.shape[1:] == (3, 32, 32)
+        assert stream.heads[task.index] == task.classes
+    (digits,) = (task for task in stream if task.name == "digits")
+    assert torch.equal(digits.train.x[:, 1, 2:30, 2:30], sets[0][2].train.x)

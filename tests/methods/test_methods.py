@@ -1,0 +1,393 @@
+"""What every method must do: found by their files, so that a new one is tested as soon as it is there."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from selfreminder import data, methods
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import Size
+from selfreminder.benchmarks.models import build_model
+from selfreminder.benchmarks.stream import Stream, image_parts, mixture, recoloured
+from selfreminder.methods.base import Batch, MemoryMethod, Method, Step
+from selfreminder.methods.generative_replay import GenerativeReplay
+from selfreminder.training import StoppedError, Training, TrainState, Watcher, accuracy, predicted_right, train
+
+HOW = Training(epochs=2, batch_size=64, lr=1e-3, seed=5)
+SETTINGS = {"strength": 0.5, "size": Size(per_class=3), "memory_batch": 64, "seed": 5}
+every_method = pytest.mark.parametrize("name", methods.names())
+needs_heads = {"hat"}
+refuses_heads = {"generative-replay"}
+acts_within_tasks = {"hat"}
+memory_methods = [name for name in methods.names() if issubclass(methods.method_class(name), MemoryMethod)]
+
+
+@pytest.fixture(params=["one head", "a head per task"])
+def stream(request: pytest.FixtureRequest, name: str) -> Stream:
+    """The streams that a method applies to."""
+    if request.param == "one head":
+        if name in needs_heads:
+            pytest.skip("the method must know the task")
+        return request.getfixturevalue("digits")
+    if name in refuses_heads:
+        pytest.skip("the method cannot know the task")
+    return request.getfixturevalue("headed_digits")
+
+
+def start(name: str, stream: Stream, strength: float = 0.5, width: float = 1 / 16) -> tuple[nn.Module, Method]:
+    method = methods.build(name, SETTINGS | {"strength": strength}, {})
+    return method.prepare(build_model("mnist-mlp", width=width, seed=5, heads=stream.heads), stream), method
+
+
+def how(method: Method) -> Training:
+    return Training(**{**vars(HOW), "optimizer": method.optimizer, "lr": 0.2 if method.optimizer == "sgd" else 1e-3})
+
+
+def learn(model: nn.Module, method: Method, stream: Stream, tasks: range) -> dict[str, Tensor]:
+    for index in tasks:
+        train(model, stream[index], method, how(method))
+        method.after_task(model, stream[index])
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@every_method
+def test_same_seed_same_weights(name: str, stream: Stream) -> None:
+    runs = []
+    for noise in (0, 1):
+        torch.manual_seed(noise)  # the global random state has no part in it
+        runs.append(learn(*start(name, stream), stream, range(2)))
+        assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(noise)).item()
+    assert same(*runs)
+
+
+@every_method
+def test_a_stopped_task_goes_on_bit_for_bit(name: str, stream: Stream) -> None:
+    """Stopped in the second task after so many steps (9 an epoch), saved, loaded into new objects, gone on."""
+    whole = learn(*start(name, stream), stream, range(2))
+    begun = start(name, stream)
+    learn(*begun, stream, range(1))
+    for steps in (1, 9, 10, 17):
+        model, method = copy.deepcopy(begun)
+        saved: list[tuple[TrainState, dict[str, Tensor]]] = []
+        count = iter(range(1, 100))
+
+        def keep(state: TrainState, method: Method = method, saved: list = saved) -> None:
+            weights, optimizer = ({k: v.clone() for k, v in d.items()} for d in (state.model, state.optimizer))
+            assert state.losses is not None
+            state = TrainState(state.epoch, state.step, weights, optimizer, state.losses.clone())
+            saved.append((state, {k: v.clone() for k, v in method.state_dict().items()}))
+
+        watcher = Watcher(save=keep, stop=lambda count=count, steps=steps: next(count) == steps)
+        with pytest.raises(StoppedError):
+            train(model, stream[1], method, how(method), watcher=watcher)
+        model, method = start(name, stream)
+        (state, of_method), *_ = saved
+        method.load_state_dict(of_method)
+        train(model, stream[1], method, how(method), state)
+        method.after_task(model, stream[1])
+        assert same(model.state_dict(), whole), steps
+
+
+@every_method
+def test_state_round_trips(name: str, stream: Stream) -> None:
+    model, method = start(name, stream)
+    learn(model, method, stream, range(2))
+    _, other = start(name, stream)
+    state = method.state_dict()
+    other.load_state_dict({key: value.clone() for key, value in state.items()})
+    assert same(other.state_dict(), state)
+    assert other.nbytes() == method.nbytes()
+
+
+@every_method
+def test_nbytes_is_what_is_saved(name: str, stream: Stream) -> None:
+    model, method = start(name, stream)
+    empty = method.nbytes()
+    learn(model, method, stream, range(2))
+    if name == "joint":  # reads the stream again: 784 bytes and a label for each of both tasks' images
+        assert method.nbytes() == 2 * len(stream[0].train) * 785
+        return
+    saved = sum(tensor.nbytes for key, tensor in method.state_dict().items() if not key.endswith(".facts"))
+    assert method.nbytes() == saved
+    assert empty == 0 or not isinstance(method, MemoryMethod)
+
+
+@every_method
+def test_the_first_task_is_fine_tuning(name: str, stream: Stream) -> None:
+    """Methods that act only between tasks have nothing to do in the first one."""
+    if name in acts_within_tasks:
+        pytest.skip("the method changes the first task too")
+    model, method = start(name, stream)
+    plain, tuning = start("sgd" if method.optimizer == "sgd" else "adam", stream)
+    assert same(learn(model, method, stream, range(1)), learn(plain, tuning, stream, range(1)))
+
+
+@every_method
+def test_it_learns_and_predicts(name: str, stream: Stream) -> None:
+    masked = name in acts_within_tasks  # half of the units are off at first: it takes many of them, and more steps
+    model, method = start(name, stream, strength=0.1, width=1 / 4 if masked else 1 / 16)
+    more = {"epochs": 60, "lr": 0.1} if masked else {"epochs": 10}
+    task = stream[0]
+    before = accuracy(predicted_right(model, task.test, method, task.head, "cpu"))
+    train(model, task, method, replace(how(method), batch_size=20, **more))
+    after = accuracy(predicted_right(model, task.test, method, task.head, "cpu"))
+    assert after > max(0.5, before + 0.3)
+
+
+@every_method
+def test_it_says_what_it_is(name: str) -> None:
+    assert methods.summary(name)
+    assert methods.method_class(name).__module__.endswith(name.replace("-", "_"))
+
+
+@pytest.mark.parametrize("name", memory_methods)
+def test_whose_logits_are_remembered(name: str, stream: Stream) -> None:
+    """FSR's are their own task's, recorded once; iCaRL's are the previous model's, recorded again."""
+    model, method = start(name, stream)
+    assert isinstance(method, MemoryMethod)
+    head = stream[0].head
+    learn(model, method, stream, range(1))
+    first = method.reminder.memory
+    items = stream[0].train.x[first.sources]
+    own = method.predict(model.eval(), items, head).detach()
+    assert torch.equal(first.logits, own)
+    learn(model, method, stream, range(1, 2))
+    both = method.reminder.memory
+    assert both.counts == {0: 30, 1: 30}
+    now = method.predict(model.eval(), items, head).detach()
+    assert not torch.equal(own, now)
+    assert torch.equal(both.take(both.tasks == 0).logits[:, :10], now if name == "icarl" else own)
+
+
+@every_method
+def test_a_head_is_trained_by_its_own_task_alone(name: str, headed_digits: Stream) -> None:
+    """While a task is learned, heads of tasks to come do not move; old heads move by their own penalty at most."""
+    if name in refuses_heads:
+        pytest.skip("the method cannot know the task")
+    model, method = start(name, headed_digits)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    after = learn(model, method, headed_digits, range(2))
+    layers = [{k for k in before if f"heads.layers.{head}." in k} for head in range(3)]
+    assert all(layers)
+    assert all(torch.equal(before[key], after[key]) for key in layers[2])
+    assert not any(torch.equal(before[key], after[key]) for key in layers[1])
+    if name not in ("joint", "lwf", *memory_methods):  # these hold old outputs, which old heads make
+        first = learn(*start(name, headed_digits), headed_digits, range(1))
+        assert all(torch.equal(first[key], after[key]) for key in layers[0])
+
+
+@pytest.mark.parametrize("name", memory_methods)
+def test_strength_0_is_fine_tuning_and_more_holds_better(name: str, digits: Stream) -> None:
+    change = {}
+    for strength in (0.0, 0.5):
+        options = {"label_weight": 0.0} if name == "fsr-logitlab" else {}
+        method = methods.build(name, SETTINGS | {"strength": strength}, options)
+        assert isinstance(method, MemoryMethod)
+        model = method.prepare(build_model("mnist-mlp", width=1 / 16, seed=5), digits)
+        learn(model, method, digits, range(1))
+        kept = method.reminder.memory.draw(30)
+        weights = learn(model, method, digits, range(1, 2))
+        unweighted = methods.build(name, SETTINGS | {"strength": 1.0}, options)
+        assert isinstance(unweighted, MemoryMethod)
+        least = unweighted.item_loss(kept.logits, kept)  # a cross-entropy is never 0
+        change[strength] = (unweighted.item_loss(model.eval()(kept.inputs["x"]), kept) - least).mean().item()
+        if strength == 0.0:
+            plain = learn(*start("adam", digits), digits, range(2))
+            for key in plain:  # one pass over more rows may round otherwise
+                torch.testing.assert_close(weights[key], plain[key], rtol=1e-3, atol=1e-4)
+    assert 0 < change[0.5] < 0.5 * change[0.0]
+
+
+@pytest.mark.parametrize("name", memory_methods)
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (Size(per_class=60), "60 per class is larger than the data"),
+        (Size(per_task=541), "541 items is larger than the data: 540 items"),
+        (Size(budget="2KB"), "holds 2 items of 839 bytes, fewer than one for each of the 3 tasks"),
+    ],
+)
+def test_a_memory_that_cannot_be_is_refused_before_training(
+    name: str, size: Size, message: str, digits: Stream
+) -> None:
+    method = methods.build(name, SETTINGS | {"size": size}, {})
+    with pytest.raises(SelfReminderError, match=message):
+        method.prepare(build_model("mnist-mlp", width=1 / 16, seed=5), digits)
+
+
+def test_a_memory_must_fit_every_task() -> None:
+    """A later one may have fewer items of a class, or larger items."""
+    coloured = image_parts(data.load("generated-10"), seed=0)
+    sets = [("many", 10, coloured), ("few", 100, image_parts(data.load("generated-100"), seed=0))]
+    later = next(stream for seed in range(9) if (stream := mixture(sets, seed=seed))[1].name == "few")
+    for stream, size, message in (
+        (later, Size(per_class=20), "the largest class has 4 items"),
+        (recoloured(coloured), Size(budget="20KB"), "holds 1 items of 12343 bytes, fewer than one for each of the 5"),
+    ):
+        model = build_model("cifar100-alexnet", width=1 / 32, seed=0, heads=stream.heads)
+        with pytest.raises(SelfReminderError, match=message):
+            methods.build("fsr-logit", {"size": size}, {}).prepare(model, stream)
+
+
+def test_options() -> None:
+    assert methods.build("fsr-distill", SETTINGS, {"temperature": 3.0}).temperature == 3.0
+    with pytest.raises(SelfReminderError, match="did you mean 'temperature'"):
+        methods.build("fsr-distill", SETTINGS, {"temprature": 3.0})
+    in_train_mode = methods.build("fsr-logit", SETTINGS, {"mode": "train"})
+    assert isinstance(in_train_mode, MemoryMethod) and in_train_mode.reminder.mode == "train"
+    with pytest.raises(SelfReminderError, match="mode"):
+        methods.build("fsr-logit", SETTINGS, {"mode": "tarin"})
+    with pytest.raises(SelfReminderError, match="did you mean 'fsr-logit'"):
+        methods.build("fsr-logits", SETTINGS, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("fsr-distill", "temperature", 0),
+        ("lwf", "temperature", -1.0),
+        ("hat", "s_max", 0.0),
+        ("generative-replay", "generator_lr", -1),
+        ("generative-replay", "hidden", 0),
+        ("generative-replay", "latent", -1),
+    ],
+)
+def test_options_that_are_out_of_range_are_refused(name: str, option: str, value: object) -> None:
+    with pytest.raises(SelfReminderError, match=f"{option} is {value}: it must be above 0"):
+        methods.build(name, SETTINGS, {option: value})
+
+
+def test_joint_starts_again_from_the_initial_weights_and_sees_all(digits: Stream) -> None:
+    model, method = start("joint", digits)
+    initial = {key: value.clone() for key, value in model.state_dict().items()}
+    learn(model, method, digits, range(1))
+    seen: list[int] = []
+    loss: Callable = method.loss
+
+    def spy(model: nn.Module, batch: Method, step: object) -> Tensor:
+        if not seen:
+            assert same(model.state_dict(), initial)
+        seen.append(len(batch.x))
+        return loss(model, batch, step)
+
+    method.loss = spy
+    train(model, digits[1], method, how(method))
+    assert sum(seen) == 2 * 2 * len(digits[0].train)
+
+
+# Equations, by hand ----------------------------------------------------------------------------------------------
+
+
+def kl(now: Tensor, then: Tensor) -> Tensor:
+    p, q = (then / 3).softmax(1), (now / 3).softmax(1)
+    return (p * (p / q).log()).sum(1)
+
+
+def binary(now: Tensor, then: Tensor) -> Tensor:
+    p, q = then.sigmoid(), now.sigmoid()
+    return -(p * q.log() + (1 - p) * (1 - q).log()).sum(1)
+
+
+def square(now: Tensor, then: Tensor) -> Tensor:
+    return (now - then).square().sum(1)
+
+
+EQUATIONS: dict[str, tuple[dict[str, object], Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
+    "fsr-logit": ({}, lambda now, then, y: 0.7 * square(now, then)),
+    "fsr-distill": ({"temperature": 3.0}, lambda now, then, y: 0.7 * kl(now, then)),
+    "fsr-logitlab": (
+        {"label_weight": 0.2},
+        lambda now, then, y: 0.7 * square(now, then) + 0.2 * F.cross_entropy(now, y, reduction="none"),
+    ),
+    "icarl": ({"literal": True}, lambda now, then, y: 0.7 / 2 * binary(now, then)),
+    "lwf": ({"temperature": 3.0}, lambda now, then, y: 0.7 * kl(now, then)),
+}
+
+
+@pytest.mark.parametrize("part", ["training", "validation"])
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_the_loss_is_the_equation_of_the_file(name: str, stream: Stream, part: str) -> None:
+    """In the third task, by hand, at weights that have moved since the second: every term, option and head."""
+    assert set(memory_methods) <= set(EQUATIONS)
+    options, equation = EQUATIONS[name]
+    method = methods.build(name, SETTINGS | {"strength": 0.7}, options)
+    model = method.prepare(build_model("mnist-mlp", width=1 / 16, seed=5, heads=stream.heads), stream)
+    ends = []
+    for index in range(2):
+        learn(model, method, stream, range(index, index + 1))
+        ends.append(copy.deepcopy(model).eval())
+    data, rows = method.training_set(stream[2]), torch.arange(40)
+    if part == "validation":
+        data = method.validation_set(stream[2])
+    with torch.no_grad():
+        for p in model.parameters():
+            p *= 1.5
+    batch = Batch(data.x[rows], data.y[rows], stream[2].head, rows)
+    loss = method.loss(model.train(part == "training"), batch, Step(2, 0, 0.0, torch.Generator()))
+
+    entropy = expected = F.cross_entropy(method.predict(model, batch.x, batch.head), batch.y)
+    for task in stream[:2]:
+        if name == "lwf":
+            x, y = batch.x, batch.y
+        else:
+            assert isinstance(method, MemoryMethod)
+            memory = method.reminder.memory
+            kept = task.train.take(memory.sources[memory.tasks == task.index].long())
+            x, y = kept.x, kept.y
+        then = ends[task.index if "fsr" in name else -1]
+        own = equation(method.predict(model, x, task.head), method.predict(then, x, task.head).detach(), y)
+        expected = expected + own.mean() / (2 if name == "lwf" and task.head is None else 1)  # one head, one term
+    assert expected - entropy > 0.01
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_generative_replay_is_its_equation(digits: Stream) -> None:
+    model, method = start("generative-replay", digits, strength=0.7)
+    assert isinstance(method, GenerativeReplay)
+    learn(model, method, digits, range(1))
+    previous = copy.deepcopy(model).eval()
+    method.start_task(model, digits[1])
+    made, rows = digits[2].train.x[:40], torch.arange(40)
+    method._old_autoencoder.generate = lambda n, generator: made[:n]
+    with torch.no_grad():
+        for p in model.parameters():
+            p *= 1.1
+    batch = Batch(digits[1].train.x[rows], digits[1].train.y[rows], None, rows)
+    loss = method.loss(model, batch, Step(1, 0, 0.0, torch.Generator()))
+    replayed = -(previous(made).softmax(1) * model(made).log_softmax(1)).sum(1).mean()
+    expected = F.cross_entropy(model(batch.x), batch.y) / 2 + 0.7 / 2 * replayed
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=0)  # beside the generator's, which is large
+    noise = torch.Generator()
+    learned = sum(method._autoencoder.loss(x, noise).mean() / 2 for x in (batch.x, made))  # in the same proportion
+    for by, learner in ((expected, model), (learned, method._autoencoder)):
+        ours, wanted = (torch.autograd.grad(e, list(learner.parameters()), retain_graph=True) for e in (loss, by))
+        for a, b in zip(ours, wanted):
+            torch.testing.assert_close(a, b)
+
+
+def test_joint_has_each_item_at_the_head_of_its_task(headed_digits: Stream) -> None:
+    _, method = start("joint", headed_digits)
+    for whole, parts in (
+        (method.training_set(headed_digits[2]), [task.train for task in headed_digits]),
+        (method.validation_set(headed_digits[2]), [task.validation for task in headed_digits]),
+    ):
+        assert whole.heads is not None
+        assert whole.heads.tolist() == [head for head, part in enumerate(parts) for _ in range(len(part))]
+        assert torch.equal(whole.x, torch.cat([part.x for part in parts]))
+        assert torch.equal(whole.y, torch.cat([part.y for part in parts]))
+
+
+def test_the_settings_of_a_memory_method_are_those_of_its_reminder() -> None:
+    method = methods.build("fsr-logit", {"memory_batch": 9, "over_tasks": "mean", "codec": "float16", "seed": 4}, {})
+    assert isinstance(method, MemoryMethod)
+    made = method.reminder
+    assert (made.batch_size, made.over_tasks, made.codec, made.seed) == (9, "mean", "float16", 4)
