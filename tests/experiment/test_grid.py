@@ -24,7 +24,7 @@ from selfreminder.cli.display import failure_lines
 from selfreminder.cli.main import main
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import GRID, claimed, read_grid, write_grid
-from selfreminder.experiment.lock import LockedError, held, locked
+from selfreminder.experiment.lock import LockedError, is_locked, locked
 from selfreminder.experiment.pool import failures, room, worker
 from selfreminder.experiment.pool.failures import FAILURE, TRACE, given_up, keep_failure, read_failure
 from selfreminder.experiment.pool.grid import Grid
@@ -164,13 +164,29 @@ def test_failures_in_words() -> None:
 
 
 def test_locks(tmp_path: Path) -> None:
-    assert not held(tmp_path / "nowhere")
-    assert not held(tmp_path)
+    assert not is_locked(tmp_path / "nowhere")
+    assert not is_locked(tmp_path)
     with locked(tmp_path):
-        assert held(tmp_path)
+        assert is_locked(tmp_path)
         with pytest.raises(LockedError, match="another process is at work"), locked(tmp_path, patience=0.0):
             pass
-    assert not held(tmp_path)
+    assert not is_locked(tmp_path)
+
+
+def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:
+    """However it ends; and to ask for a lock leaves no trace in a folder, which may be an archive."""
+    asked = "from selfreminder.experiment.lock import *\nwith locked(Path(r'{}')): print(flush=True); input()"
+    command = [sys.executable, "-c", asked.format(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert is_locked(tmp_path)
+    process.kill()
+    process.communicate()
+    assert not is_locked(tmp_path)
+    (tmp_path / ".lock").unlink()
+    assert not is_locked(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_parent_that_is_short_of_time_does_not_fall_behind() -> None:

@@ -1,10 +1,10 @@
-"""A folder that one process at a time writes to."""
+"""A lock on a folder, so that one process at a time writes to it. It goes with its process, however that ends."""
 
-import fcntl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from selfreminder._base.errors import SelfReminderError
 
@@ -19,34 +19,32 @@ class LockedError(SelfReminderError):
 def locked(folder: Path, patience: float = 5.0, lock: str = _LOCK) -> Iterator[None]:
     """Let no second process write to a folder; wait a little for one that is on its way out.
 
-    `lock` names a lock of its own, for one file in a folder where others may be at work.
+    Args:
+        folder: the folder to lock.
+        patience: seconds to wait before `LockedError` is raised.
+        lock: the name of the lock file: another one locks a single file in a folder where others may be at work.
     """
-    with (folder / lock).open("w") as file:
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise LockedError(
-                        f"another process is at work in {folder}: wait for it, or choose another folder"
-                    ) from None
-                time.sleep(0.1)
+    try:
+        taken = FileLock(folder / lock).acquire(timeout=patience, poll_interval=0.1)
+    except Timeout:
+        raise LockedError(f"another process is at work in {folder}: wait for it, or choose another folder") from None
+    with taken:
         yield
 
 
-def held(folder: Path) -> bool:
-    """Whether a process is at work in a folder.
+def is_locked(folder: Path) -> bool:
+    """Tell whether a process is at work in a folder.
 
-    A lock goes with its process, however that ends. Asking takes a shared lock for some microseconds: who wants the
-    folder meanwhile asks again.
+    Asking takes the lock for some microseconds: who wants the folder meanwhile asks again. Of a folder that cannot be
+    written to, such as an archive, nobody can have the lock.
     """
-    try:
-        with (folder / _LOCK).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no such folder, or none that we may read
+    path = folder / _LOCK
+    if not path.is_file():
         return False
-    return False
+    try:
+        with FileLock(path).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:
+        return False

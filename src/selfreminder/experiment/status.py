@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders
-from selfreminder.experiment.lock import held
+from selfreminder.experiment.lock import is_locked
 from selfreminder.experiment.pool.failures import read_failure
 from selfreminder.experiment.pool.progress import Failed
 from selfreminder.experiment.pool.speeds import Speeds, epochs
@@ -95,7 +95,7 @@ def status(folder: Path) -> Status:
 
 
 def _status(experiment: Experiment, folder: Path) -> RunStatus:
-    running = held(folder)  # first: a run that ends meanwhile is then seen to be done
+    running = is_locked(folder)  # first: a run that ends meanwhile is then seen to be done
     failure = read_failure(folder)
     try:
         records = read(folder)

@@ -12,7 +12,7 @@ from typing import Any
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.folder import label, varying, write_grid
-from selfreminder.experiment.lock import held
+from selfreminder.experiment.lock import is_locked
 from selfreminder.experiment.pool.failures import given_up, keep_failure, read_failure, tidy
 from selfreminder.experiment.pool.process import Job, Worker, ready, signals_noted
 from selfreminder.experiment.pool.progress import Done, Failed, Left
@@ -172,7 +172,7 @@ class Grid:
                 job.answer = Left()
                 yield job
                 continue
-            job.elsewhere = held(job.folder)
+            job.elsewhere = is_locked(job.folder)
             if job.elsewhere:
                 continue
             waiting.remove(job)
