@@ -46,7 +46,7 @@ from selfreminder.experiment.tuning.tuned import (
     with_section,
     write_sections,
 )
-from selfreminder.report.tuning import tuning_figure
+from selfreminder.report.figures import tuning_figure
 
 TINY = ["permuted-mnist", "--tasks", "2", "--epochs", "1", "--width", "0.06"]
 
@@ -672,7 +672,7 @@ def test_figures(tmp_path: Path, kind: str) -> None:
 
 def test_a_title_does_not_run_over_the_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr("selfreminder.report.tuning.save", lambda figure, _: kept.append(figure) or [])
+    monkeypatch.setattr("selfreminder.report.figures.save", lambda figure, _: kept.append(figure) or [])
     outcome = outcome_of([Tried({"strength": 1.0}, "done", 0.5)], {"strength": (1.0,)})
     long = "fsr-logitlab on nonlinear-mnist (embedded-mnist), scale small, memory of 10 per class and some more words"
     tuning_figure(outcome, f"{long}\nall tasks at the end; one seed", tmp_path / "x")

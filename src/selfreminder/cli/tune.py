@@ -180,7 +180,7 @@ def _result(tried: Tried) -> str:
 
 def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path | None, as_json: bool) -> None:
     # matplotlib takes half a second to import: only when there is something to draw.
-    from selfreminder.report.tuning import tuning_figure  # noqa: PLC0415
+    from selfreminder.report.figures import tuning_figure  # noqa: PLC0415
 
     figures = {}
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""The paper's figures, drawn from results."""
+"""Figures as PNG and SVG, drawn by matplotlib: accuracy over tasks, the forgetting ratio, the trials of a tuning."""
 
 import textwrap
 from contextlib import AbstractContextManager
@@ -11,10 +11,12 @@ matplotlib.use("agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from selfreminder._base.atomic import replacing
+from selfreminder.experiment.tuning.choice import Outcome, Tried, is_numeric, text_of
 from selfreminder.report.curves import Estimate, MethodResult
 from selfreminder.report.style import look
 
@@ -32,6 +34,9 @@ LINE: dict[str, Any] = {"markersize": 3.5, "linewidth": 1.4, "elinewidth": 0.9, 
 """how `Axes.errorbar` draws a line"""
 _LETTERS = 14
 """of a title in an inch"""
+_FIELD_NAMES = {"strength": "Strength λ", "lr": "Step size"}
+_MOST_LINES = 8
+"""of a tuning's figure; where there would be more, it has points"""
 
 
 def styled(style: dict[Any, Any] = STYLE) -> AbstractContextManager[None]:
@@ -84,6 +89,88 @@ def two_panels(results: list[MethodResult], title: str, stem: Path) -> list[Path
         entitle(figure, title)
         figure.legend(*left.get_legend_handles_labels(), loc="outside right center")
         return save(figure, stem)
+
+
+def tuning_figure(outcome: Outcome, title: str, stem: Path) -> list[Path]:
+    """Draw one method's validation accuracy against the values tried, as `stem`.png and `stem`.svg.
+
+    A second field gets a line for each of its values. Nothing is drawn where no trial is done.
+    """
+    choice, done = outcome.choice, [trial for trial in outcome.tried if trial.value is not None]
+    if not done:
+        return []
+    numbers_first = sorted(choice.candidates, key=lambda field: not is_numeric(choice.candidates[field]))
+    across, *others = sorted(numbers_first, key=lambda field: field != "strength")
+    lines: dict[str, list[Tried]] = {}
+    for trial in done:
+        lines.setdefault(_describe({field: trial.settings[field] for field in others}), []).append(trial)
+    with styled():
+        figure, axes = plt.subplots(figsize=(5.2, 4.0), layout="constrained")
+        _set_up_values_axis(axes, across, outcome)
+        if len(lines) == 1 or len(done) > len(lines) <= _MOST_LINES:
+            _draw_trial_lines(axes, across, lines, outcome)
+        else:
+            _draw_trial_points(axes, across, others[0], done, outcome)
+        for state, marker in (("pruned", "|"), ("diverged", "x")):
+            at = [choice.position(across, trial.settings) for trial in outcome.tried if trial.state == state]
+            if at:
+                below = {"transform": axes.get_xaxis_transform(), "clip_on": False, "linestyle": "none"}
+                # Above the axis, whose ticks they would else be taken for.
+                axes.plot(at, [0.04] * len(at), marker=marker, markersize=9, color="#888888", label=state, **below)
+        if (best := outcome.chosen) is not None:
+            ring = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "linestyle": "none", "zorder": 5}
+            at, label = [choice.position(across, best.settings)], f"chosen: {_describe(best.settings)}"
+            axes.plot(at, [best.value or 0.0], color="#000000", label=label, **ring)
+        if outcome.adams_newest is not None:
+            axes.axhline(outcome.adams_newest, color=look("adam", [])[0], linewidth=1.0, label="adam")
+        axes.set_ylabel("Validation accuracy")
+        entitle(figure, title)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        return save(figure, stem)
+
+
+def _set_up_values_axis(axes: Axes, field: str, outcome: Outcome) -> None:
+    """Label the axis of a field's values: logarithmic where it can be, names one after the other."""
+    axes.set_xlabel(_FIELD_NAMES.get(field, field))
+    candidates = outcome.choice.candidates[field]
+    at = [outcome.choice.position(field, trial.settings) for trial in outcome.tried]
+    if not is_numeric(candidates):
+        axes.set_xticks(range(len(candidates)), [text_of(value) for value in candidates])
+    elif min(at) > 0:
+        axes.set_xscale("log")
+        axes.set_xlim(min(at) / 1.5, max(at) * 1.5)  # matplotlib finds none for a single point
+
+
+def _draw_trial_lines(axes: Axes, across: str, lines: dict[str, list[Tried]], outcome: Outcome) -> None:
+    choice = outcome.choice
+    colour, marker = look(choice.method, [choice.method])
+    shades = list(plt.get_cmap("viridis")([i / len(lines) for i in range(len(lines))]))
+    for shade, (label, trials) in zip([colour] if len(lines) == 1 else shades, lines.items()):
+        trials.sort(key=lambda trial: choice.position(across, trial.settings))
+        axes.errorbar(
+            [choice.position(across, trial.settings) for trial in trials],
+            [trial.value or 0.0 for trial in trials],
+            yerr=[trial.stderr or 0.0 for trial in trials],
+            color=shade,
+            marker=marker,
+            label=label or choice.method,
+            **LINE,
+        )
+
+
+def _draw_trial_points(axes: Axes, across: str, other: str, trials: list[Tried], outcome: Outcome) -> None:
+    """Draw trials where lines would be too many, or of one point each: a second number is the points' colour."""
+    at = [outcome.choice.position(across, trial.settings) for trial in trials]
+    values = [trial.settings[other] for trial in trials]
+    shades = values if is_numeric(values) else [1.0] * len(trials)
+    norm = LogNorm() if min(shades) > 0 else Normalize()
+    drawn = axes.scatter(at, [trial.value or 0.0 for trial in trials], c=shades, s=16, norm=norm)
+    if is_numeric(values):
+        axes.figure.colorbar(drawn, ax=axes, label=_FIELD_NAMES.get(other, other))
+
+
+def _describe(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{_FIELD_NAMES.get(field, field)} {text_of(value)}" for field, value in settings.items())
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

@@ -82,6 +82,11 @@ class Choice:
             experiment = replace(experiment, lr=None)  # the same run, which may have been made
         return [replace(experiment, seed=seed) for seed in self.seeds]
 
+    def position(self, field: str, settings: Mapping[str, Any]) -> float:
+        """Where settings are among the candidates of a field: at their number, or their place in the list."""
+        value, candidates = settings[field], self.candidates[field]
+        return value if is_numeric(candidates) else candidates.index(value)
+
     def curve(self, records: Records) -> list[float]:
         """What a run is judged by, after each task so far. Test data has no part in it."""
         if not self.by_newest:

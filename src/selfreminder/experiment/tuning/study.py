@@ -187,7 +187,7 @@ class Study:
     def outcome(self, folder: Path) -> Outcome:
         """What was tried, from the least settings to the greatest."""
         tried = [self._tried(trial, folder) for trial in self._of_this]
-        tried.sort(key=lambda each: [self._place(name, value) for name, value in each.settings.items()])
+        tried.sort(key=lambda each: [self.choice.position(field, each.settings) for field in each.settings])
         references = _records(self.choice.reference_runs, folder)
         newest = self.choice.value(references) if references else None
         return Outcome(self.choice, tried, self.name, newest)
@@ -202,10 +202,6 @@ class Study:
             return Tried(settings, "diverged")
         by_seed = [self.choice.curve(records)[-1] for records in _records(self.choice.runs(settings), folder)]
         return Tried(settings, "done", trial.value, tuple(by_seed))
-
-    def _place(self, name: str, value: Any) -> float:
-        candidates = self.choice.candidates[name]
-        return value if is_numeric(candidates) else candidates.index(value)
 
     @property
     def _of_this(self) -> list[FrozenTrial]:
