@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from selfreminder import data
-from selfreminder._base.atomic import replacing
+from selfreminder._base.atomic import replace_file
 from selfreminder.data.mnist import write_idx
 
 EMBEDDED = Path(__file__).parents[1] / "src/selfreminder/data/embedded"
@@ -28,7 +28,7 @@ def main() -> None:
     arrays = (mnist.train_x[train], mnist.train_y[train], mnist.test_x[test], mnist.test_y[test])
     for file, array in zip(data.DATASETS["embedded-mnist"].files, arrays, strict=True):
         content = write_idx(array)
-        with replacing(EMBEDDED / f"{file.name}.gz") as temporary:
+        with replace_file(EMBEDDED / f"{file.name}.gz") as temporary:
             temporary.write_bytes(gzip.compress(content, 9, mtime=0))
         print(hashlib.sha256(content).hexdigest(), file.name, array.shape)
 

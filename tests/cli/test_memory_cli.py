@@ -24,7 +24,7 @@ from selfreminder.cli.main import main
 from selfreminder.memory.file import item_hashes, open_memory, save_memory
 from selfreminder.memory.fingerprint import model_fingerprint, transform_fingerprint
 from selfreminder.memory.memory import Memory
-from selfreminder.memory.query import COLUMNS, items, matching
+from selfreminder.memory.query import COLUMNS, describe_items, find_matching
 from selfreminder.report.gallery import export as export_module
 from selfreminder.report.gallery.export import export
 from selfreminder.report.gallery.gallery import gallery, gallery_page
@@ -69,7 +69,7 @@ def file(memory: Memory, tmp_path: Path) -> Path:
 
 
 def ids(memory: Memory, **asked: Any) -> list[int]:
-    return memory.ids[matching(memory, **asked)].tolist()
+    return memory.ids[find_matching(memory, **asked)].tolist()
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -180,7 +180,7 @@ def test_conditions_mean_what_they_say(conditions: list[tuple[str, str, int]]) -
             for column, name, value in conditions
         )
 
-    expected = [row["id"] for row in items(memory) if holds(row)]
+    expected = [row["id"] for row in describe_items(memory) if holds(row)]
     assert ids(memory, where=" , ".join(f"{column} {name} {value}" for column, name, value in conditions)) == expected
 
 
@@ -215,18 +215,18 @@ def test_other_columns(memory: Memory) -> None:
     ],
 )
 def test_a_date_is_a_day_and_a_time_a_second(condition: str, labels: list[int], memory: Memory) -> None:
-    assert sorted(set(memory.labels[matching(memory, where=condition)].tolist())) == labels
+    assert sorted(set(memory.labels[find_matching(memory, where=condition)].tolist())) == labels
 
 
 def test_age(memory: Memory) -> None:
     timed = memory.take(memory.tasks == 0)
     now = NEW_YEAR + 86_400 * 4 + 3600  # ages: 4, 3, 2 and 1 days
-    assert set(timed.labels[matching(timed, older_than="36h", now=now)].tolist()) == {0, 1, 2}
-    assert set(timed.labels[matching(timed, older_than="2d", now=now)].tolist()) == {0, 1}
+    assert set(timed.labels[find_matching(timed, older_than="36h", now=now)].tolist()) == {0, 1, 2}
+    assert set(timed.labels[find_matching(timed, older_than="2d", now=now)].tolist()) == {0, 1}
     assert ids(timed, older_than="1w", now=now) == []
     assert ids(timed, older_than="9" * 400 + "w", now=now) == []
     with pytest.raises(SelfReminderError, match="8 of 20 items have no time"):
-        matching(memory, older_than="2d", now=now)
+        find_matching(memory, older_than="2d", now=now)
     assert ids(memory, where="time!=none", older_than="3.5d", now=now) == [0, 1, 2]
     assert ids(timed, older_than="1h") == ids(timed)  # by the clock
 
@@ -297,7 +297,7 @@ def test_list(memory: Memory, file: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_time_beyond_all_calendars() -> None:
     milliseconds = Memory.of({}, torch.zeros(1, 2), task=0, time=1_767_225_600_000)
-    assert items(milliseconds)[0]["time"] == "1767225600000 s after 1970"
+    assert describe_items(milliseconds)[0]["time"] == "1767225600000 s after 1970"
 
 
 def test_show_who_recorded_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_a_gallery_shows_every_item(memory: Memory) -> None:
     page = gallery_page(memory, "m")
     kept = memory.inputs["x"].values.reshape(-1, 28, 28).numpy()
     assert all(np.array_equal(shown, expected) for shown, expected in zip(images_of(page), kept, strict=True))
-    for row in items(memory):
+    for row in describe_items(memory):
         assert f"<b>id {row['id']}</b>" in page
         assert f"<code>{row['hash']}</code>" in page
         assert row["selection"] in page

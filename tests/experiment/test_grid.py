@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from selfreminder._base.atomic import replacing
+from selfreminder._base.atomic import replace_file
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.cli import display
 from selfreminder.cli.display import failure_lines
@@ -257,7 +257,7 @@ def test_what_another_process_is_writing_is_left_to_it(tmp_path: Path) -> None:
     (tmp_path / GRID).write_text("{}")
     stale, report = tmp_path / f".results.json.{dead.pid}.part", tmp_path / "report.html"
     stale.touch()
-    with replacing(report) as temporary:
+    with replace_file(report) as temporary:
         temporary.write_text("whole")
         with claimed(tmp_path, "spec"):
             assert not stale.exists()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from selfreminder.memory.fingerprint import Recorder, model_fingerprint, transform_fingerprint
+from selfreminder.memory.fingerprint import Fingerprint, model_fingerprint, transform_fingerprint
 
 
 class Compiled(nn.Module):
@@ -220,33 +220,33 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
 
 
 @pytest.fixture
-def recorder() -> Recorder:
+def fingerprint() -> Fingerprint:
     inputs = {"x": torch.zeros(7, 3), "mask": torch.zeros(7, 5, 5, dtype=torch.bool)}
-    return Recorder.of(network(), inputs, classes=2, transform=scaled)
+    return Fingerprint.of(network(), inputs, classes=2, transform=scaled)
 
 
-def test_no_differences(recorder: Recorder) -> None:
-    again = Recorder.of(
+def test_no_differences(fingerprint: Fingerprint) -> None:
+    again = Fingerprint.of(
         nn.DataParallel(network()), {"mask": torch.ones(1, 5, 5) > 0, "x": torch.ones(1, 3)}, 2, transform=scaled
     )
-    assert recorder.differences(again) == []
+    assert fingerprint.differences(again) == []
 
 
-def test_differences_in_words(recorder: Recorder) -> None:
+def test_differences_in_words(fingerprint: Fingerprint) -> None:
     inputs = {"x": torch.zeros(1, 4, dtype=torch.uint8), "lengths": torch.zeros(1)}
-    now = Recorder.of(network(9), inputs, classes=20)
-    assert recorder.differences(now) == [
+    now = Fingerprint.of(network(9), inputs, classes=20)
+    assert fingerprint.differences(now) == [
         "it holds 2 logits an item, the model gives 20",
         "it was recorded by a model with other layers, shapes or dtypes "
-        f"(fingerprint {recorder.model}, now {now.model})",
-        f"it was recorded with transform {recorder.transform}, now there is no transform",
+        f"(fingerprint {fingerprint.model}, now {now.model})",
+        f"it was recorded with transform {fingerprint.transform}, now there is no transform",
         "input 'x' had the shape (3,), now (4,)",
         "input 'x' was float32, now uint8",
         "input 'mask' is there no more",
         "input 'lengths' is new",
     ]
-    assert f"with no transform, now there is transform {recorder.transform}" in now.differences(recorder)[2]
+    assert f"with no transform, now there is transform {fingerprint.transform}" in now.differences(fingerprint)[2]
 
 
-def test_json(recorder: Recorder) -> None:
-    assert Recorder.from_facts(json.loads(json.dumps(recorder.facts))) == recorder
+def test_json(fingerprint: Fingerprint) -> None:
+    assert Fingerprint.from_facts(json.loads(json.dumps(fingerprint.facts))) == fingerprint

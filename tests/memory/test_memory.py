@@ -11,9 +11,8 @@ from selfreminder._base.sizes import share_evenly
 from selfreminder.benchmarks.stream import Stream
 from selfreminder.memory.codec import tolerance
 from selfreminder.memory.file import open_memory, save_memory
-from selfreminder.memory.fingerprint import Recorder
-from selfreminder.memory.memory import Memory
-from selfreminder.memory.memory import Stream as Position
+from selfreminder.memory.fingerprint import Fingerprint
+from selfreminder.memory.memory import Memory, ReservoirState
 
 sizes_strategy = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 
@@ -216,63 +215,63 @@ def test_bytes_of_a_digit(digits: Stream, tmp_path: Path, codecs: str, logit_cod
     assert torch.equal(open_memory(tmp_path / "memory").draw(500).inputs["x"], x)
 
 
-# What recorded it, and how far its streams are --------------------------------------------------------------
+# What recorded it, and how far its reservoirs are --------------------------------------------------------------
 
 
-def recorder(name: str) -> Recorder:
-    return Recorder(model=name, classes=3, transform="", inputs={"x": ((2,), "float32")})
+def fingerprint(name: str) -> Fingerprint:
+    return Fingerprint(model=name, classes=3, transform="", inputs={"x": ((2,), "float32")})
 
 
 def recorded(task: int, name: str, items: int = 4) -> Memory:
     x = torch.full((items, 2), float(task))
-    return Memory.of({"x": x}, torch.zeros(items, 3), task=task, recorder=recorder(name))
+    return Memory.of({"x": x}, torch.zeros(items, 3), task=task, fingerprint=fingerprint(name))
 
 
-def test_recorders_and_streams_go_where_the_items_go() -> None:
-    memory = (recorded(0, "a") + recorded(1, "b")).with_streams({0: Position(9, 1), 5: Position(2, 1)})
-    assert memory.recorders == {0: recorder("a"), 1: recorder("b")}
+def test_fingerprints_and_reservoirs_go_where_the_items_go() -> None:
+    memory = (recorded(0, "a") + recorded(1, "b")).with_reservoirs({0: ReservoirState(9, 1), 5: ReservoirState(2, 1)})
+    assert memory.fingerprints == {0: fingerprint("a"), 1: fingerprint("b")}
     for same in (
         memory.to("meta"),
         memory.shrink(4 * memory.item_nbytes),
         memory.interleave(0, 2),
         memory.take(memory.ids >= 0),
     ):
-        assert (same.recorders, same.streams) == (memory.recorders, memory.streams)
-    assert memory.with_logits(memory.logits).streams == memory.streams
+        assert (same.fingerprints, same.reservoirs) == (memory.fingerprints, memory.reservoirs)
+    assert memory.with_logits(memory.logits).reservoirs == memory.reservoirs
     back = Memory.from_columns(memory.columns, memory.facts)
-    assert (back.recorders, back.streams) == (memory.recorders, memory.streams)
+    assert (back.fingerprints, back.reservoirs) == (memory.fingerprints, memory.reservoirs)
 
 
-def test_of_a_task_in_both_memories_our_recorder_and_the_longer_stream_stay() -> None:
-    ours = recorded(0, "a").with_streams({0: Position(9, 1), 1: Position(3, 1)})
-    theirs = (recorded(0, "b") + recorded(2, "c")).with_streams(
-        {0: Position(8, 2), 1: Position(4, 2), 2: Position(0, 2)}
+def test_of_a_task_in_both_memories_our_fingerprint_and_the_longer_stream_stay() -> None:
+    ours = recorded(0, "a").with_reservoirs({0: ReservoirState(9, 1), 1: ReservoirState(3, 1)})
+    theirs = (recorded(0, "b") + recorded(2, "c")).with_reservoirs(
+        {0: ReservoirState(8, 2), 1: ReservoirState(4, 2), 2: ReservoirState(0, 2)}
     )
     both = ours + theirs
-    assert both.recorders == {0: recorder("a"), 2: recorder("c")}
-    assert both.streams == {0: Position(9, 1), 1: Position(4, 2), 2: Position(0, 2)}
+    assert both.fingerprints == {0: fingerprint("a"), 2: fingerprint("c")}
+    assert both.reservoirs == {0: ReservoirState(9, 1), 1: ReservoirState(4, 2), 2: ReservoirState(0, 2)}
     assert (ours + Memory()) is ours
-    empty = Memory().with_streams({0: Position(10, 3)})
+    empty = Memory().with_reservoirs({0: ReservoirState(10, 3)})
     for one in (ours + empty, empty + ours):
-        assert one.streams == {0: Position(10, 3), 1: Position(3, 1)}
-        assert one.recorders == ours.recorders
+        assert one.reservoirs == {0: ReservoirState(10, 3), 1: ReservoirState(3, 1)}
+        assert one.fingerprints == ours.fingerprints
 
 
-def test_without_items_a_task_has_no_recorder_but_its_place_in_the_stream() -> None:
-    memory = (recorded(0, "a") + recorded(1, "b")).with_streams(
-        {0: Position(9, 1, below=5), 1: Position(7, 2, below=6)}
+def test_without_items_a_task_has_no_fingerprint_but_its_place_in_the_stream() -> None:
+    memory = (recorded(0, "a") + recorded(1, "b")).with_reservoirs(
+        {0: ReservoirState(9, 1, below=5), 1: ReservoirState(7, 2, below=6)}
     )
     left = memory.take(memory.tasks == 1)
-    assert left.recorders == {1: recorder("b")}
-    assert left.streams == {0: Position(9, 1), 1: Position(7, 2, below=6)}
-    assert memory.take(torch.zeros(8, dtype=torch.bool)).recorders == {}
-    assert recorded(0, "a", items=0).recorders == {}
+    assert left.fingerprints == {1: fingerprint("b")}
+    assert left.reservoirs == {0: ReservoirState(9, 1), 1: ReservoirState(7, 2, below=6)}
+    assert memory.take(torch.zeros(8, dtype=torch.bool)).fingerprints == {}
+    assert recorded(0, "a", items=0).fingerprints == {}
 
 
 def test_a_stream_is_in_whole_numbers() -> None:
     for bad in ({"seen": -1, "seed": 0}, {"seen": 1.5, "seed": 0}, {"seen": True, "seed": 0}, {"seen": 0, "seed": "0"}):
         with pytest.raises(SelfReminderError, match="is no stream"):
-            Position(**bad)
+            ReservoirState(**bad)
 
 
 # Spread ---------------------------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from selfreminder._base import tensor_file
-from selfreminder._base.errors import MemoryFileError, in_words
+from selfreminder._base.errors import MemoryFileError, explain_os_error
 from selfreminder.memory import file as memory_file
 from selfreminder.memory.codec import Encoded
 from selfreminder.memory.file import memory_hash, open_memory, save_memory
-from selfreminder.memory.fingerprint import Recorder
-from selfreminder.memory.memory import Memory, Stream
+from selfreminder.memory.fingerprint import Fingerprint
+from selfreminder.memory.memory import Memory, ReservoirState
 
 
 @pytest.fixture
@@ -123,13 +123,17 @@ def test_the_first_schema_is_still_read(memory: Memory, path: Path) -> None:
     assert torch.equal(open_memory(path).logits, memory.logits)
 
 
-def test_recorders_and_streams_are_kept(memory: Memory, path: Path) -> None:
-    recorder = Recorder("0123", 5, "", {"x": ((9,), "float32"), "mask": ((2,), "bool")})
-    more = replace(memory, recorders={0: recorder}, streams={0: Stream(2**40, 2**63 - 1, below=7), 12: Stream(3, 4)})
+def test_fingerprints_and_reservoirs_are_kept(memory: Memory, path: Path) -> None:
+    fingerprint = Fingerprint("0123", 5, "", {"x": ((9,), "float32"), "mask": ((2,), "bool")})
+    more = replace(
+        memory,
+        fingerprints={0: fingerprint},
+        reservoirs={0: ReservoirState(2**40, 2**63 - 1, below=7), 12: ReservoirState(3, 4)},
+    )
     without = memory_hash(path)
     save_memory(more, path)
     back = open_memory(path)
-    assert (back.recorders, back.streams) == (more.recorders, more.streams)
+    assert (back.fingerprints, back.reservoirs) == (more.fingerprints, more.reservoirs)
     assert memory_hash(path) != without
     save_memory(back, path.with_name("again"))
     assert path.with_name("again").read_bytes() == path.read_bytes()
@@ -146,7 +150,7 @@ def test_a_file_without_them_is_what_it_always_was(path: Path) -> None:
     save_memory(plain, path)
     assert memory_hash(path) == "fe0523c2b3c25166f7dc4c32405854b53995ecaec4ea5ab8972f7833d93ad445"
     back = open_memory(path)
-    assert (back.recorders, back.streams) == ({}, {})
+    assert (back.fingerprints, back.reservoirs) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -225,6 +229,8 @@ def test_a_failed_write_leaves_the_old_file(path: Path, memory: Memory, monkeypa
     monkeypatch.setattr("selfreminder._base.tensor_file.save_file", full)
     with pytest.raises(OSError, match="No space left") as raised:
         save_memory(memory + memory, path)
-    assert in_words(raised.value) == f"{path}: No space left on device: make room, then run the same command again"
+    assert (
+        explain_os_error(raised.value) == f"{path}: No space left on device: make room, then run the same command again"
+    )
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir() if p.name != "cache"] == [path.name]

@@ -12,7 +12,7 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import step_seed
 from selfreminder._base.sizes import Size
 from selfreminder.memory import reservoir
-from selfreminder.memory.columns import Stream
+from selfreminder.memory.columns import ReservoirState
 from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.reservoir import entering, keys, merged, shrunk, stream_of
@@ -64,7 +64,7 @@ def other_task(items: int, task: int) -> Memory:
 
 
 def assert_same(one: Memory, other: Memory, *, but: tuple[str, ...] = ("ids",)) -> None:
-    assert one.streams == other.streams
+    assert one.reservoirs == other.reservoirs
     for name, column in one.columns.items():
         assert name in but or torch.equal(column, other.columns[name]), name
 
@@ -84,7 +84,7 @@ def test_the_smallest_keys_stay_in_order(cuts: list[int], per_task: int, seed: i
     assert memory.sources.tolist() == key.argsort()[:per_task].tolist()
     assert torch.equal(memory.draw(N).inputs["x"], ITEMS[memory.sources])
     assert torch.equal(memory.labels, LABELS[memory.sources].short())
-    assert memory.streams[0].seen == N
+    assert memory.reservoirs[0].seen == N
 
 
 @settings(max_examples=20)
@@ -215,7 +215,7 @@ def test_bytes_stay_what_they_are(size: Size) -> None:
 def test_far_along_a_stream() -> None:
     """Neither time nor memory depends on how much has gone by."""
     seen = 10**15
-    memory = replace(after([], Size(per_task=10)), streams={0: Stream(seen, seed=1)})
+    memory = replace(after([], Size(per_task=10)), reservoirs={0: ReservoirState(seen, seed=1)})
     index = entering(memory, 0, 1000, Size(per_task=20))
     new = Memory.of(
         {"x": ITEMS[:1].repeat(len(index), 1)},
@@ -227,17 +227,17 @@ def test_far_along_a_stream() -> None:
     memory = merged(memory, new, 0, seen + 1000, Size(per_task=20))
     assert len(memory) == 20
     assert memory.sources.dtype == torch.int64
-    assert memory.streams[0].seen == seen + 1000
+    assert memory.reservoirs[0].seen == seen + 1000
 
 
 def test_what_cannot_enter_needs_no_look_at_the_memory() -> None:
     """Of columns on the meta device nothing can be read."""
     size = Size(budget=1200)
     memory = after([], size)
-    stream = replace(memory.streams[0], below=0)
-    away = replace(memory, streams={0: stream}).to("meta")
+    stream = replace(memory.reservoirs[0], below=0)
+    away = replace(memory, reservoirs={0: stream}).to("meta")
     assert entering(away, 0, 1000, size).tolist() == []
-    assert merged(away, Memory(), 0, stream.seen + 1000, size).streams[0].seen == stream.seen + 1000
+    assert merged(away, Memory(), 0, stream.seen + 1000, size).reservoirs[0].seen == stream.seen + 1000
 
 
 def test_nothing_is_read_anew_when_nothing_enters() -> None:
@@ -296,7 +296,7 @@ def test_a_stream_goes_on_after_a_task_was_remembered_within_a_budget() -> None:
     assert reminder.memory.counts == {0: 10, 1: 10}
     reminder.observe(model, ITEMS[30:40], per_task=20)
     held = reminder.memory.sources[reminder.memory.tasks == 0]
-    key = keys(torch.arange(40), reminder.memory.streams[0].seed)
+    key = keys(torch.arange(40), reminder.memory.reservoirs[0].seed)
     assert held.tolist() == key.argsort()[: len(held)].tolist()
 
 
@@ -304,7 +304,7 @@ def test_a_reservoir_that_was_emptied_begins_anew() -> None:
     size = Size(per_task=5)
     memory = observe(Memory(), 50, size) + other_task(3, 1)
     memory = memory.take(memory.tasks == 1)
-    assert memory.streams[0].seen == 50
+    assert memory.reservoirs[0].seen == 50
     memory = observe(memory, 4, size)
     assert sorted(memory.sources[memory.tasks == 0].tolist()) == [50, 51, 52, 53]
 

@@ -17,7 +17,7 @@ from transformers import BatchEncoding
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.samples import Keep, Samples, read
-from selfreminder.selection.base import shares
+from selfreminder.selection.base import count_per_class
 
 N = 600
 """more than two batches"""
@@ -222,7 +222,7 @@ def test_enough_for_a_total(y: Tensor, total: int, batch: int, seed: int) -> Non
     assert samples.labels is not None
     assert torch.equal(samples.labels, y[samples.sources])
     fits = min(total, len(y))
-    assert shares(samples.labels, total=fits) == shares(y, total=fits)
+    assert count_per_class(samples.labels, total=fits) == count_per_class(y, total=fits)
     assert len(samples) < total + len(y.unique())
     again = read(DataLoader(rows(y), batch_size=batch), keep=keep(seed, total=total))
     assert torch.equal(again.sources, samples.sources)

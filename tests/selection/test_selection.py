@@ -17,7 +17,7 @@ from selfreminder.benchmarks.stream import Stream
 from selfreminder.gradients.per_sample import gradient_norms
 from selfreminder.methods.base import EARLY
 from selfreminder.methods.fsr_logit import FsrLogit
-from selfreminder.selection.base import Candidates, choose, shares
+from selfreminder.selection.base import Candidates, choose, count_per_class
 from selfreminder.training import Training, train
 
 labels_strategy = st.lists(st.integers(0, 4), min_size=1, max_size=60).map(torch.tensor)
@@ -35,7 +35,7 @@ def candidates(labels: Tensor, seed: int = 0) -> Candidates:
 
 
 def at_random(labels: Tensor, seed: int, **size: int) -> Tensor:
-    return choose(selection.find("random")(candidates(labels, seed)), labels, shares(labels, **size))
+    return choose(selection.find("random")(candidates(labels, seed)), labels, count_per_class(labels, **size))
 
 
 @given(labels_strategy, st.integers(1, 60), st.integers(0, 1000))
@@ -57,7 +57,7 @@ def test_per_class(labels: Tensor, per_class: int) -> None:
     counts = torch.bincount(labels, minlength=5)
     if per_class > counts.max():
         with pytest.raises(SelfReminderError, match="larger than the data"):
-            shares(labels, per_class=per_class)
+            count_per_class(labels, per_class=per_class)
     else:
         chosen = at_random(labels, 0, per_class=per_class)
         assert torch.equal(torch.bincount(labels[chosen], minlength=5), counts.clamp(max=per_class))
@@ -171,7 +171,7 @@ def test_bad_selections(digits: Stream) -> None:
         with pytest.raises(SelfReminderError, match=message):
             choose(ranked, labels, {0: 1, 1: 1})
     with pytest.raises(SelfReminderError, match="7 items is larger than the data: 3 items"):
-        shares(torch.zeros(3), total=7)
+        count_per_class(torch.zeros(3), total=7)
 
 
 # Sizes -----------------------------------------------------------------------------------------------------

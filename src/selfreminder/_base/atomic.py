@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path beside `path` that takes its place in one step when the block ends well.
 
     When the block fails, `path` is as it was and the temporary file is gone.
@@ -38,7 +38,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file whole or not at all."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

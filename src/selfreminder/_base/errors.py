@@ -44,10 +44,10 @@ _ADVICE = {
 }
 
 
-def in_words(error: OSError) -> str:
+def explain_os_error(error: OSError) -> str:
     """An error of the system in one line: where, what, and what to do.
 
-    >>> in_words(OSError(errno.ENOSPC, "No space left on device", "runs/x"))
+    >>> explain_os_error(OSError(errno.ENOSPC, "No space left on device", "runs/x"))
     'runs/x: No space left on device: make room, then run the same command again'
     """
     parts = [error.filename, error.strerror or str(error), _ADVICE.get(error.errno or 0)]

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from selfreminder._base.atomic import replacing
+from selfreminder._base.atomic import replace_file
 
 
 class NotATensorFileError(ValueError):
@@ -27,7 +27,7 @@ def write(path: Path, tensors: dict[str, Tensor], key: str, about: Any) -> None:
     """Write tensors, and `about` under the metadata's only key: the format keeps several in no fixed order."""
     # Cloned, because the format refuses tensors that share storage, as tied weights do.
     on_cpu = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         try:
             save_file(on_cpu, temporary, metadata={key: canonical_json(about)})
         except SafetensorError as error:

@@ -14,7 +14,7 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder.benchmarks.color_spaces import SPACES, to_color_space
 from selfreminder.data import Images
-from selfreminder.selection.base import choose, shares
+from selfreminder.selection.base import choose, count_per_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ def image_parts(images: Images, *, seed: int, count: int | None = None, validati
         if not 0 < count <= len(labels):
             raise SelfReminderError(f"{count} training images were asked for, the data has {len(labels)}")
         shuffled = torch.randperm(len(labels), generator=generator)
-        index = choose(shuffled, labels, shares(labels, total=count))
+        index = choose(shuffled, labels, count_per_class(labels, total=count))
     kept, held = split_stratified(labels[index], validation, generator)
     if not len(held):
         raise SelfReminderError(f"{len(index)} training images leave none for validation: two of a class are the least")

@@ -8,7 +8,7 @@ from pathlib import Path
 from cyclopts import App, CycloptsError
 
 from selfreminder import __version__
-from selfreminder._base.errors import SelfReminderError, in_words
+from selfreminder._base.errors import SelfReminderError, explain_os_error
 
 app = App(
     name="selfreminder",
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _complain(in_words(error))
+        return _complain(explain_os_error(error))
     except KeyboardInterrupt:
         return 130
     return result if isinstance(result, int) else 0

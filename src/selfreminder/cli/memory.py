@@ -15,7 +15,7 @@ from selfreminder._base.sizes import show_bytes
 from selfreminder.cli.options import Whole
 from selfreminder.cli.tables import print_rows, print_table
 from selfreminder.memory.memory import Memory
-from selfreminder.memory.query import COLUMNS, absent, items, matching
+from selfreminder.memory.query import COLUMNS, describe_items, find_absent, find_matching
 from selfreminder.report.gallery.export import ARRAYS, TABLE, export
 from selfreminder.report.gallery.gallery import MOST, gallery_page
 
@@ -35,7 +35,7 @@ class Which:
 
     def of(self, memory: Memory) -> Tensor:
         """(n,) bool."""
-        return matching(memory, where=self.where, ids=self.id, older_than=self.older_than)
+        return find_matching(memory, where=self.where, ids=self.id, older_than=self.older_than)
 
 
 _ALL = Which()
@@ -52,7 +52,7 @@ def show_items(file: Path, *, which: Which = _ALL, json: bool = False) -> None:
         Print JSON.
     """
     memory = selfreminder.open_memory(file)
-    rows = items(memory.take(which.of(memory)))
+    rows = describe_items(memory.take(which.of(memory)))
     if json:
         print(json_format.dumps({"results": rows}))
         return
@@ -227,14 +227,14 @@ def _summary(file: Path, memory: Memory) -> dict[str, Any]:
 
 def _task(memory: Memory, task: int) -> dict[str, Any]:
     labels = memory.labels[memory.tasks == task]
-    recorder, stream = memory.recorders.get(task), memory.streams.get(task)
+    fingerprint, reservoir = memory.fingerprints.get(task), memory.reservoirs.get(task)
     return {
         "task": task,
         "items": len(labels),
         "classes": len(labels[labels >= 0].unique()),
-        "model": recorder.model if recorder else None,
-        "transform": recorder.transform or None if recorder else None,
-        "seen": stream.seen if stream else None,
+        "model": fingerprint.model if fingerprint else None,
+        "transform": fingerprint.transform or None if fingerprint else None,
+        "seen": reservoir.seen if reservoir else None,
     }
 
 
@@ -259,5 +259,5 @@ def _nothing(file: Path, memory: Memory, which: Which, json: bool) -> int:
 
 
 def _print_unknown_ids(memory: Memory, which: Which) -> None:
-    if which.id is not None and (unknown_ids := absent(memory, which.id)):
+    if which.id is not None and (unknown_ids := find_absent(memory, which.id)):
         print(f"No item has the id {', '.join(map(str, unknown_ids))}.")

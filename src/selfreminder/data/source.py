@@ -17,7 +17,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfreminder._base.atomic import replacing
+from selfreminder._base.atomic import replace_file
 from selfreminder._base.errors import DataError
 from selfreminder.data.content import (
     DataFile,
@@ -133,7 +133,7 @@ def _your_folders(data: DataSet, data_dir: str | os.PathLike[str] | None) -> lis
 
 
 def _store(file: DataFile, content: bytes, folder: Path) -> None:
-    with replacing(folder / file.name) as temporary:
+    with replace_file(folder / file.name) as temporary:
         temporary.write_bytes(content)
 
 

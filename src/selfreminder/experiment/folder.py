@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from selfreminder._base.atomic import remove_stale, replacing, write_text
+from selfreminder._base.atomic import remove_stale, replace_file, write_text
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
@@ -34,7 +34,7 @@ def write_grid(folder: Path, experiments: Iterable[Experiment], about: Mapping[s
 
 def keep_copy(given: Path, path: Path) -> None:
     """Keep a file that a command was given beside the runs."""
-    with replacing(path) as copy:
+    with replace_file(path) as copy:
         copy.write_bytes(given.read_bytes())
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.memory import codec
 from selfreminder.memory.codec import Encoded
-from selfreminder.memory.fingerprint import Recorder
+from selfreminder.memory.fingerprint import Fingerprint
 
 DTYPES = {
     "width": torch.int16,
@@ -25,7 +25,7 @@ DTYPES = {
 
 
 @dataclass(frozen=True)
-class Stream:
+class ReservoirState:
     """How far a reservoir has come along its stream: all that it needs to go on, see `reservoir`."""
 
     seen: int
@@ -62,9 +62,9 @@ class Columns:
     """when, in seconds since 1970; None where no item has one"""
     selection_names: tuple[str, ...] = ()
     next_id: int = 0
-    recorders: Mapping[int, Recorder] = field(default_factory=dict)
+    fingerprints: Mapping[int, Fingerprint] = field(default_factory=dict)
     """what recorded the logits of a task, where somebody said"""
-    streams: Mapping[int, Stream] = field(default_factory=dict)
+    reservoirs: Mapping[int, ReservoirState] = field(default_factory=dict)
     """of the tasks that a reservoir fills"""
 
     def __len__(self) -> int:
@@ -108,10 +108,10 @@ class Columns:
             "next_id": self.next_id,
         }
         # Only where there are any: files without them are those of earlier versions, hashes included.
-        if self.recorders:
-            facts["recorders"] = {str(task): recorder.facts for task, recorder in self.recorders.items()}
-        if self.streams:
-            facts["streams"] = {str(task): asdict(stream) for task, stream in self.streams.items()}
+        if self.fingerprints:
+            facts["recorders"] = {str(task): fingerprint.facts for task, fingerprint in self.fingerprints.items()}
+        if self.reservoirs:
+            facts["streams"] = {str(task): asdict(stream) for task, stream in self.reservoirs.items()}
         return facts
 
     @classmethod
@@ -127,8 +127,10 @@ class Columns:
             kept_logits=encoded("logits", facts["logits"]),
             selection_names=tuple(facts["selection_names"]),
             next_id=int(facts["next_id"]),
-            recorders={int(task): Recorder.from_facts(about) for task, about in facts.get("recorders", {}).items()},
-            streams={int(task): Stream(**about) for task, about in facts.get("streams", {}).items()},
+            fingerprints={
+                int(task): Fingerprint.from_facts(about) for task, about in facts.get("recorders", {}).items()
+            },
+            reservoirs={int(task): ReservoirState(**about) for task, about in facts.get("streams", {}).items()},
             **{name: columns[name] for name in DTYPES if name in columns},
         )
 

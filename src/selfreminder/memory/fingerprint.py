@@ -1,6 +1,6 @@
 """What recorded a task's logits: the layers of the model, the transform, the shapes of the inputs.
 
-Logits hold only for what gave them. A memory keeps a recorder with them, so that it can say so when it meets another
+Logits hold only for what gave them. A memory keeps a fingerprint with them, so that it can say so when it meets another
 model, or the same one behind another transform.
 """
 
@@ -39,12 +39,12 @@ _FEW = 64
 
 
 @dataclass(frozen=True)
-class Recorder:
+class Fingerprint:
     """What recorded a task's logits.
 
     >>> import torch
     >>> x = torch.zeros(9, 4)
-    >>> then, now = (Recorder.of(nn.Linear(4, classes), {"x": x}, classes) for classes in (2, 3))
+    >>> then, now = (Fingerprint.of(nn.Linear(4, classes), {"x": x}, classes) for classes in (2, 3))
     >>> then.differences(then), then.differences(now)[0]
     ([], 'it holds 2 logits an item, the model gives 3')
     """
@@ -65,12 +65,12 @@ class Recorder:
         inputs: Mapping[str, Tensor],
         classes: int,
         transform: Callable[..., Any] | None = None,
-    ) -> "Recorder":
+    ) -> "Fingerprint":
         """Of a model that gives `classes` logits on inputs (n, …), which go through the transform first."""
         shapes = {name: (tuple(x.shape[1:]), _dtype(x)) for name, x in inputs.items()}
         return cls(model_fingerprint(model), classes, transform_fingerprint(transform), shapes)
 
-    def differences(self, now: "Recorder") -> list[str]:
+    def differences(self, now: "Fingerprint") -> list[str]:
         """One sentence for each thing that is another one now; none where logits can be compared."""
         found = []
         if self.classes != now.classes:
@@ -103,14 +103,14 @@ class Recorder:
         return {"model": self.model, "classes": self.classes, "transform": self.transform, "inputs": inputs}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> "Recorder":
+    def from_facts(cls, facts: Mapping[str, Any]) -> "Fingerprint":
         """The inverse of `facts`."""
         inputs = {str(name): (tuple(map(int, shape)), str(dtype)) for name, (shape, dtype) in facts["inputs"].items()}
         return cls(str(facts["model"]), int(facts["classes"]), str(facts["transform"]), inputs)
 
 
 def staleness(
-    recorders: Mapping[int, Recorder], model: nn.Module, transform: Callable[..., Any] | None, *, grown: bool
+    fingerprints: Mapping[int, Fingerprint], model: nn.Module, transform: Callable[..., Any] | None, *, grown: bool
 ) -> str:
     """Which tasks' logits are another model's or another transform's, in words; "" where none are.
 
@@ -118,9 +118,9 @@ def staleness(
     """
     of_model, of_transform = model_fingerprint(model), transform_fingerprint(transform)
     found: dict[str, list[int]] = {}
-    for task, recorder in recorders.items():
-        now = replace(recorder, model=recorder.model if grown else of_model, transform=of_transform)
-        for difference in recorder.differences(now):
+    for task, fingerprint in fingerprints.items():
+        now = replace(fingerprint, model=fingerprint.model if grown else of_model, transform=of_transform)
+        for difference in fingerprint.differences(now):
             found.setdefault(difference, []).append(task)
     return "; ".join(
         f"the memory of task {', '.join(map(str, tasks))} is stale: {difference}" for difference, tasks in found.items()

@@ -12,8 +12,8 @@ from selfreminder._base.sizes import show_bytes
 from selfreminder.memory import codec
 from selfreminder.memory.budget import interleaved, rows_within
 from selfreminder.memory.codec import Encoded
-from selfreminder.memory.columns import Columns, Stream
-from selfreminder.memory.fingerprint import Recorder
+from selfreminder.memory.columns import Columns, ReservoirState
+from selfreminder.memory.fingerprint import Fingerprint
 from selfreminder.memory.sampling import MemoryBatch, Reader
 
 UNKNOWN = -1
@@ -43,7 +43,7 @@ class Memory(Columns):
         logit_codec: str = "float32",
         selection: str = "given",
         time: int | None = None,
-        recorder: Recorder | None = None,
+        fingerprint: Fingerprint | None = None,
     ) -> "Memory":
         """A memory of one task, best items first; `codecs` is one name for all inputs or one for each."""
         if logits.ndim != 2:
@@ -86,7 +86,7 @@ class Memory(Columns):
             times=None if time is None else column(time, torch.int64),
             selection_names=(selection,),
             next_id=n,
-            recorders={task: recorder} if n and recorder is not None else {},
+            fingerprints={task: fingerprint} if n and fingerprint is not None else {},
         )
 
     def __repr__(self) -> str:
@@ -97,12 +97,12 @@ class Memory(Columns):
 
     def __add__(self, other: "Memory") -> "Memory":
         """Both memories' items; those of `other` come after ours of the same task and get new ids."""
-        streams = _further(self.streams, other.streams)
+        reservoirs = _further(self.reservoirs, other.reservoirs)
         if not len(other):
-            return self.with_streams(streams)
+            return self.with_reservoirs(reservoirs)
         if not len(self):
             return dataclasses.replace(
-                other, ids=other.ids + self.next_id, next_id=self.next_id + other.next_id, streams=streams
+                other, ids=other.ids + self.next_id, next_id=self.next_id + other.next_id, reservoirs=reservoirs
             )
         if self.inputs.keys() != other.inputs.keys():
             raise SelfReminderError(
@@ -135,8 +135,8 @@ class Memory(Columns):
             times=None if self.times is None and other.times is None else torch.cat([_times(self), _times(other)]),
             selection_names=names,
             next_id=self.next_id + other.next_id,
-            recorders={**other.recorders, **self.recorders},
-            streams=streams,
+            fingerprints={**other.fingerprints, **self.fingerprints},
+            reservoirs=reservoirs,
         )
         in_order = bool((merged.tasks[1:] >= merged.tasks[:-1]).all())
         return merged if in_order else merged.take(torch.arange(len(merged), device=merged.tasks.device))
@@ -145,16 +145,16 @@ class Memory(Columns):
         """The items of these rows (indices or a mask), in this order within a task."""
         rows = index.nonzero().flatten() if index.dtype == torch.bool else index
         rows = rows[torch.argsort(self.tasks[rows], stable=True)]
-        left = self.tasks[rows].unique().tolist() if self.recorders or self.streams else []
+        left = self.tasks[rows].unique().tolist() if self.fingerprints or self.reservoirs else []
         return dataclasses.replace(
             self,
             inputs={name: x.take(rows) for name, x in self.inputs.items()},
             kept_logits=self.kept_logits.take(rows),
-            recorders={task: recorder for task, recorder in self.recorders.items() if task in left},
+            fingerprints={task: fingerprint for task, fingerprint in self.fingerprints.items() if task in left},
             # A reservoir of which nothing is left begins anew, at its place in the stream.
-            streams={
-                task: stream if task in left else Stream(stream.seen, stream.seed)
-                for task, stream in self.streams.items()
+            reservoirs={
+                task: stream if task in left else ReservoirState(stream.seen, stream.seed)
+                for task, stream in self.reservoirs.items()
             },
             **{name: column[rows] for name, column in self.plain_columns.items()},
         )
@@ -163,11 +163,11 @@ class Memory(Columns):
         """The same items with other logits (n, K)."""
         return dataclasses.replace(self, kept_logits=codec.encode(self.kept_logits.codec, logits))
 
-    def with_streams(self, streams: Mapping[int, Stream]) -> "Memory":
-        """The same items, and other streams; nothing is read anew."""
-        if streams == self.streams:
+    def with_reservoirs(self, reservoirs: Mapping[int, ReservoirState]) -> "Memory":
+        """The same items, and other reservoirs; nothing is read anew."""
+        if reservoirs == self.reservoirs:
             return self
-        other = dataclasses.replace(self, streams=streams)
+        other = dataclasses.replace(self, reservoirs=reservoirs)
         other.__dict__["_reader"] = self._reader
         return other
 
@@ -246,7 +246,7 @@ class Memory(Columns):
         return Reader(self.inputs, self.kept_logits, self.width, self.labels, self.tasks)
 
 
-def _further(ours: Mapping[int, Stream], theirs: Mapping[int, Stream]) -> dict[int, Stream]:
+def _further(ours: Mapping[int, ReservoirState], theirs: Mapping[int, ReservoirState]) -> dict[int, ReservoirState]:
     """Of each task, the stream that has had more."""
     both = dict(ours)
     for task, stream in theirs.items():

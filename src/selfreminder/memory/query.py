@@ -21,7 +21,7 @@ _SECONDS = {"h": 3600, "d": _DAY, "w": 7 * _DAY}
 _LATEST = 2**63 - 1
 
 
-def items(memory: Memory) -> list[dict[str, Any]]:
+def describe_items(memory: Memory) -> list[dict[str, Any]]:
     """One row an item, in the memory's order, with `COLUMNS` as keys; None where nobody said."""
     columns = zip(
         *(_numbers(memory, name).tolist() for name in ("id", "task", "label", "source", "time")),
@@ -42,7 +42,7 @@ def items(memory: Memory) -> list[dict[str, Any]]:
     ]
 
 
-def matching(
+def find_matching(
     memory: Memory,
     *,
     where: str | None = None,
@@ -60,7 +60,7 @@ def matching(
         now: seconds since 1970, by default the clock's.
 
     >>> memory = Memory.of({"x": torch.rand(4, 2)}, torch.zeros(4, 3), task=0, labels=torch.tensor([0, 1, 2, -1]))
-    >>> matching(memory, where="label<2").tolist(), matching(memory, ids="1,3-9").tolist()
+    >>> find_matching(memory, where="label<2").tolist(), find_matching(memory, ids="1,3-9").tolist()
     ([True, True, False, False], [False, True, False, True])
     """
     found = torch.ones_like(memory.ids, dtype=torch.bool)
@@ -82,7 +82,7 @@ def matching(
     return found
 
 
-def absent(memory: Memory, ids: str) -> list[int]:
+def find_absent(memory: Memory, ids: str) -> list[int]:
     """Those of `ids` that no item has; of ranges nobody expects that each number is there."""
     there = set(memory.ids.tolist())
     return sorted({low for low, high in _ranges(ids) if low == high} - there)

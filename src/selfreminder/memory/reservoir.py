@@ -17,7 +17,7 @@ from torch import Tensor
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder._base.sizes import Size, share_evenly
-from selfreminder.memory.memory import Memory, Stream
+from selfreminder.memory.memory import Memory, ReservoirState
 
 SELECTION = "reservoir"
 
@@ -34,9 +34,9 @@ def keys(positions: Tensor, seed: int) -> Tensor:
     return _shift(z ^ _shift(z, 31), 1)
 
 
-def stream_of(memory: Memory, task: int, *, seed: int = 0) -> Stream:
+def stream_of(memory: Memory, task: int, *, seed: int = 0) -> ReservoirState:
     """Where the reservoir of a task is in its stream; `seed` is for one that begins."""
-    return memory.streams.get(task) or Stream(seen=0, seed=seed_for(seed, SELECTION, task))
+    return memory.reservoirs.get(task) or ReservoirState(seen=0, seed=seed_for(seed, SELECTION, task))
 
 
 def entering(memory: Memory, task: int, n: int, size: Size, labels: Tensor | None = None, *, seed: int = 0) -> Tensor:
@@ -71,7 +71,7 @@ def merged(memory: Memory, new: Memory, task: int, seen: int, size: Size, *, see
     if size.per_class is None:
         _, below = _admit(memory, stream, task, seen - stream.seen, size)
     memory = memory + new
-    memory = memory.with_streams({**memory.streams, task: Stream(seen, stream.seed, below)})
+    memory = memory.with_reservoirs({**memory.reservoirs, task: ReservoirState(seen, stream.seed, below)})
     if not len(new) and _fits(memory, task, size):
         return memory
     kept = _cut(memory, stream, task, size)
@@ -80,7 +80,7 @@ def merged(memory: Memory, new: Memory, task: int, seen: int, size: Size, *, see
 
 
 def shrunk(memory: Memory, budget: int) -> Memory:
-    """`Memory.shrink`, after which the reservoirs still are uniform samples of streams that go on."""
+    """`Memory.shrink`, after which the reservoirs still are uniform samples of reservoirs that go on."""
     return _closed(memory, memory.shrink(budget))
 
 
@@ -88,17 +88,17 @@ def _closed(before: Memory, kept: Memory) -> Memory:
     """`kept`, which is a part of `before`: no reservoir takes a key again that is not below all that it gave up."""
     if kept is before:
         return kept
-    streams = {}
-    for task, stream in kept.streams.items():
+    reservoirs = {}
+    for task, stream in kept.reservoirs.items():
         rows = _rows(before, task)
         gone = rows[~torch.isin(before.ids[rows], kept.ids)]
         lost = keys(before.sources[gone].cpu(), stream.seed).tolist()
-        streams[task] = replace(stream, below=min([stream.below, *lost]))
-    return kept.with_streams(streams)
+        reservoirs[task] = replace(stream, below=min([stream.below, *lost]))
+    return kept.with_reservoirs(reservoirs)
 
 
 def _admit(
-    memory: Memory, stream: Stream, task: int, n: int, size: Size, labels: Tensor | None = None
+    memory: Memory, stream: ReservoirState, task: int, n: int, size: Size, labels: Tensor | None = None
 ) -> tuple[Tensor, int]:
     """Which of n items enter, and the smallest key of all that ever found no room."""
     key = keys(torch.arange(stream.seen, stream.seen + n), stream.seed)
@@ -135,7 +135,7 @@ def _fits(memory: Memory, task: int, size: Size) -> bool:
     return bool((counts <= size.per_class).all())
 
 
-def _cut(memory: Memory, stream: Stream, task: int, size: Size) -> Memory:
+def _cut(memory: Memory, stream: ReservoirState, task: int, size: Size) -> Memory:
     """The memory with its reservoir in order and within the size."""
     rows = _rows(memory, task)
     key = keys(memory.sources[rows].cpu(), stream.seed)

@@ -18,7 +18,7 @@ from selfreminder.gradients.per_sample import gradient_norms
 from selfreminder.memory.memory import Memory, MemoryBatch
 from selfreminder.reminder.reminder import Reminder
 from selfreminder.selection import find, parse
-from selfreminder.selection.base import shares
+from selfreminder.selection.base import count_per_class
 
 EARLY = 0.1
 """the share of epochs, one at least, whose gradients selection by gradient looks at"""
@@ -181,7 +181,7 @@ class MemoryMethod(Method):
         for task in stream:
             train = task.parts.train
             if budget is None:
-                shares(train.y, per_class=self.size.per_class, total=self.size.per_task)
+                count_per_class(train.y, per_class=self.size.per_class, total=self.size.per_task)
             else:
                 x = task.transform(train.x[:100])
                 logits, kind = torch.zeros(len(x), task.classes), self.logit_codec

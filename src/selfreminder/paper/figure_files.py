@@ -16,7 +16,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from selfreminder._base.atomic import replacing
+from selfreminder._base.atomic import replace_file
 from selfreminder.paper.figures import BarPanel, HeatPanel, LinePanel, Plate, Shown
 from selfreminder.report.figures import STYLE, save, styled
 from selfreminder.report.style import blend
@@ -70,7 +70,7 @@ def draw(shown: Shown, plate: Plate, stem: Path) -> list[Path]:
             handles = [_handle(key) for key in plate.legend]
             figure.legend(handles=handles, loc="outside lower center", ncols=keys, handlelength=2.6)
         pdf = stem.with_name(f"{stem.name}.pdf")
-        with replacing(pdf) as temporary:
+        with replace_file(pdf) as temporary:
             # No date and no version: the same records give the same file.
             about = {"CreationDate": None, "Creator": None, "Producer": None}
             figure.savefig(temporary, format="pdf", metadata=about)

@@ -125,12 +125,12 @@ class Feeding:
         if known and memory is self.memory:
             return
         self._check_labels()
-        if known and memory.recorders == self.memory.recorders:
+        if known and memory.fingerprints == self.memory.fingerprints:
             self._checked = self.memory, checked
             return
         if isinstance(self.head, Mapping) and (missing := self.memory.counts.keys() - self.head.keys()):
             raise SelfReminderError(f"head= names no head of task {min(missing)}, which the memory has")
-        stale = staleness(self.memory.recorders, model, self.transform, grown=self.grow)
+        stale = staleness(self.memory.fingerprints, model, self.transform, grown=self.grow)
         if stale and self.stale == "error":
             raise SelfReminderError(
                 f"{stale}. If classes were added behind the old ones, pass grow=True; "

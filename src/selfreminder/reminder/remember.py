@@ -13,7 +13,7 @@ from selfreminder._base.seeds import seed_for
 from selfreminder._base.sizes import Size
 from selfreminder.gradients.per_sample import Inputs, rows
 from selfreminder.memory import codec as codecs
-from selfreminder.memory.fingerprint import Recorder
+from selfreminder.memory.fingerprint import Fingerprint
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.reservoir import SELECTION as RESERVOIR
 from selfreminder.memory.reservoir import entering, merged, shrunk, stream_of
@@ -21,7 +21,7 @@ from selfreminder.reminder import distributed
 from selfreminder.reminder.model_call import device_of, named
 from selfreminder.samples import Keep, Samples
 from selfreminder.selection import find
-from selfreminder.selection.base import Candidates, Selection, choose, shares
+from selfreminder.selection.base import Candidates, Selection, choose, count_per_class
 
 
 def without_logit(label: int, task: int, width: int) -> SelfReminderError:
@@ -68,7 +68,7 @@ class Recording:
             logit_codec=self.logit_codec,
             selection=selection,
             time=self.time,
-            recorder=Recorder.of(self.model, inputs, logits.shape[1], self.transform),
+            fingerprint=Fingerprint.of(self.model, inputs, logits.shape[1], self.transform),
         ).to(logits.device)
 
     def _check(self, logits: Tensor, labels: Tensor | None) -> None:
@@ -128,9 +128,9 @@ def remembered(memory: Memory, samples: Samples, recording: Recording, choice: C
         return recording.memory(chosen, labels, samples.sources[index], choice.name)
 
     if size.budget_bytes is None:
-        wanted = shares(strata, per_class=size.per_class, total=size.per_task)
+        wanted = count_per_class(strata, per_class=size.per_class, total=size.per_task)
     else:
-        wanted = shares(strata, total=min(len(samples), choice.most(samples.inputs, recording)))
+        wanted = count_per_class(strata, total=min(len(samples), choice.most(samples.inputs, recording)))
     candidates = Candidates(
         inputs=_alone(samples.inputs),
         labels=strata,
@@ -163,7 +163,7 @@ def observed(memory: Memory, samples: Samples, recording: Recording, size: Size,
     task, counts = recording.task, distributed.everyones(len(samples))
     stream = stream_of(memory, task, seed=seed)
     first = stream.seen + sum(counts[:rank])
-    here = memory.with_streams({**memory.streams, task: replace(stream, seen=first)})
+    here = memory.with_reservoirs({**memory.reservoirs, task: replace(stream, seen=first)})
     index = entering(here, task, len(samples), size, samples.labels)
     new = Memory()
     if len(index):

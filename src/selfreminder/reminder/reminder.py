@@ -323,7 +323,7 @@ class Reminder(Feeding):
         """
         model, size = unwrapped(model), Size(per_class, per_task, budget)
         self._check(model)
-        recording = self._recording(model, max(self.memory.streams, default=self._next_task))
+        recording = self._recording(model, max(self.memory.reservoirs, default=self._next_task))
         self.memory = observed(self.memory, read(inputs, labels), recording, size, self.seed)
 
     # What is remembered -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from selfreminder._base.atomic import replacing
+from selfreminder._base.atomic import replace_file
 from selfreminder.experiment.tuning.choice import Outcome, Tried, is_numeric, text_of
 from selfreminder.report.curves import Estimate, MethodResult
 from selfreminder.report.style import look
@@ -177,7 +177,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     """Write a figure as `stem`.png and `stem`.svg."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             kind = path.suffix[1:]
             # No date and no version: the same records give the same file.
             metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}

@@ -50,10 +50,10 @@ Selection = Callable[[Candidates], Tensor]
 """candidates -> their indices, best first: of each class at least `count`, or all"""
 
 
-def shares(labels: Tensor, *, per_class: int | None = None, total: int | None = None) -> dict[int, int]:
+def count_per_class(labels: Tensor, *, per_class: int | None = None, total: int | None = None) -> dict[int, int]:
     """How many of each class to keep: `per_class`, or `total` shared evenly; a small class gives all it has.
 
-    >>> shares(torch.tensor([7, 7, 7, 7, 8, 8]), total=5)
+    >>> count_per_class(torch.tensor([7, 7, 7, 7, 8, 8]), total=5)
     {7: 3, 8: 2}
     """
     classes, counts = torch.unique(labels, return_counts=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from selfreminder._base.atomic import write_text
-from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, in_words
+from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, explain_os_error
 from selfreminder.experiment.lock import LockedError
 from selfreminder.experiment.pool.failures import TRACE
 from selfreminder.experiment.pool.progress import Busy, Done, Failed, Leave, Left, Progress, Stopped
@@ -70,7 +70,7 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
         except SelfReminderError as error:
             answer = Failed(str(error), "mistake")
         except OSError as error:
-            answer = Failed(in_words(error), "system")
+            answer = Failed(explain_os_error(error), "system")
         except Exception as error:
             Path(folder).mkdir(parents=True, exist_ok=True)
             write_text(Path(folder) / TRACE, traceback.format_exc())

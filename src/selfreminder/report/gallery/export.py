@@ -16,7 +16,7 @@ from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.memory.memory import Memory
-from selfreminder.memory.query import items
+from selfreminder.memory.query import describe_items
 from selfreminder.report.gallery.pictures import Pictures, pictures, png
 
 TABLE = "items.csv"
@@ -59,7 +59,7 @@ def _write_items(memory: Memory, shown: dict[str, Pictures], folder: Path) -> in
     with (folder / TABLE).open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow([*_ABOUT, "file", *(f"z{i}" for i in range(widest))])
-        for row, (item, z, width) in enumerate(zip(items(memory), logits, widths)):
+        for row, (item, z, width) in enumerate(zip(describe_items(memory), logits, widths)):
             label = "none" if item["label"] is None else item["label"]
             stem = f"task-{item['task']}/label-{label}/id-{item['id']}"
             files = [f"{stem}{ending if len(shown) > 1 else ''}.png" for ending in endings.values()]

@@ -14,7 +14,7 @@ from torch import Tensor
 from selfreminder import __version__
 from selfreminder._base.sizes import share_evenly, show_bytes
 from selfreminder.memory.memory import Memory
-from selfreminder.memory.query import items
+from selfreminder.memory.query import describe_items
 from selfreminder.report.gallery.pictures import Pictures, pictures, png
 from selfreminder.report.html.blocks import document, note
 from selfreminder.report.html.markup import Child, decimal, element
@@ -56,7 +56,7 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
     shown = take_evenly(memory, most)
     inputs = shown.draw(len(shown)).inputs
     seen = {name: pictures(x) for name, x in inputs.items()}
-    rows = list(enumerate(items(shown)))
+    rows = list(enumerate(describe_items(shown)))
     tasks = []
     for task, of_task in groupby(rows, key=lambda row: row[1]["task"]):
         tasks.append(_task(task, list(of_task), memory, shown, inputs, seen))
