@@ -35,6 +35,7 @@ test-all: lint .venv/apart/.installed
 format: .venv/.installed
 	$(BIN)/ruff check --fix-only -q .
 	$(BIN)/ruff format .
+	$(BIN)/python -c 'from selfreminder.experiment.catalogue import write_index; write_index()'
 
 clean:
 	rm -rf .venv build dist

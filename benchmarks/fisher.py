@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from selfreminder import methods
 from selfreminder.benchmarks.models import build_model
-from selfreminder.benchmarks.stream import Parts, Split, permuted
+from selfreminder.benchmarks.permuted_mnist import permute_pixels
+from selfreminder.benchmarks.stream import Parts, Split
 from selfreminder.gradients.fisher import diagonal_fisher
 from selfreminder.methods.base import Batch, Method, Step
 
@@ -44,7 +45,7 @@ def contenders() -> dict[str, Callable[[], object]]:
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (SAMPLES, 784), generator=generator) / 255
     data = Split(x, torch.randint(0, 10, (SAMPLES,), generator=generator))
-    task = permuted(Parts(data, data, data), tasks=1, seed=0)[0]
+    task = permute_pixels(Parts(data, data, data), tasks=1, seed=0)[0]
     model = build_model("mnist-mlp", width=1, seed=0).eval()
     timed: dict[str, Callable[[], object]] = {
         "forward-backward": lambda: forward_backward(model, x, data.y, BATCH),

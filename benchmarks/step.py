@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from selfreminder import methods
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks.models import build_model
-from selfreminder.benchmarks.stream import Parts, Split, Stream, permuted
+from selfreminder.benchmarks.permuted_mnist import permute_pixels
+from selfreminder.benchmarks.stream import Parts, Split, Stream
 from selfreminder.memory.codec import Encoded, encode
 from selfreminder.memory.memory import Memory
 from selfreminder.reminder.reminder import Reminder
@@ -36,7 +37,7 @@ def synthetic_stream(steps: int) -> Stream:
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (steps * BATCH, 784), generator=generator) / 255
     split = Split(x, torch.randint(0, 10, (len(x),), generator=generator))
-    return permuted(Parts(split, split, split), tasks=2, seed=0)
+    return permute_pixels(Parts(split, split, split), tasks=2, seed=0)
 
 
 def by_hand(model: nn.Module, data: Split, old_x: Tensor | None = None, old_z: Tensor | None = None) -> None:

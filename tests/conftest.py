@@ -8,7 +8,8 @@ import torch
 from hypothesis import settings
 
 from selfreminder import data
-from selfreminder.benchmarks.stream import Stream, flat_parts, permuted
+from selfreminder.benchmarks.permuted_mnist import permute_pixels
+from selfreminder.benchmarks.stream import Stream, flat_parts
 
 torch.set_num_threads(1)
 # No deadlines: a busy machine is no defect. The same examples in every run: a failure can be repeated.
@@ -26,12 +27,12 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def digits() -> Stream:
     """Three tasks of permuted embedded digits, 600 training images."""
     parts = flat_parts(data.load("embedded-mnist"), seed=0, count=600)
-    return permuted(parts, tasks=3, seed=0)
+    return permute_pixels(parts, tasks=3, seed=0)
 
 
 @pytest.fixture(scope="session")
 def headed_digits() -> Stream:
     """Three tasks of permuted embedded digits, a head each, one of them wider than the others."""
     parts = flat_parts(data.load("embedded-mnist"), seed=0, count=600)
-    plain = permuted(parts, tasks=3, seed=0)
+    plain = permute_pixels(parts, tasks=3, seed=0)
     return Stream((10, 12, 10), lambda index: replace(plain[index], head=index))

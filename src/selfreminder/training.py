@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, unknown
 from selfreminder._base.seeds import seed_for, step_seed
 from selfreminder.benchmarks.stream import Split, Task
+from selfreminder.methods import OPTIMIZERS
 from selfreminder.methods.base import Batch, Method, Step
 
-_LEARNING_RATES = {"adam": 1e-4, "sgd": 1e-3}
-"""the paper's step sizes"""
 _CHECK_EVERY = 50
 """steps between two looks at the losses: each look waits for the device"""
 _LARGEST_LOSS = 1e6
@@ -46,8 +45,8 @@ class Training:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.optimizer not in _LEARNING_RATES:
-            raise unknown("optimizer", self.optimizer, _LEARNING_RATES)
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise SelfReminderError(f"{name} is {getattr(self, name)}: it must be at least 1")
@@ -56,7 +55,7 @@ class Training:
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """A fresh, fused optimiser."""
-        lr = _LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
+        lr = OPTIMIZERS[self.optimizer] if self.lr is None else self.lr
         kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
         return kind(groups, lr=lr, weight_decay=self.weight_decay, fused=True)
 

@@ -4,20 +4,11 @@ import torch
 from selfreminder import data
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
-from selfreminder.benchmarks.stream import (
-    SLOPE,
-    Parts,
-    Stream,
-    flat_parts,
-    image_parts,
-    mixture,
-    nonlinear,
-    orthogonal_weights,
-    permuted,
-    recoloured,
-    split,
-    through,
-)
+from selfreminder.benchmarks.color_cifar10 import recolour_images
+from selfreminder.benchmarks.mixture import mix_data_sets
+from selfreminder.benchmarks.nonlinear_mnist import SLOPE, apply_layers, distort_pixels, orthogonal_weights
+from selfreminder.benchmarks.permuted_mnist import permute_pixels
+from selfreminder.benchmarks.stream import Parts, Stream, flat_parts, image_parts, split_classes
 
 
 def test_permutations_are_permutations(digits: Stream) -> None:
@@ -40,7 +31,7 @@ def test_a_task_is_the_same_each_time_and_for_all_parts(digits: Stream) -> None:
 
 def test_seeds_differ() -> None:
     images = data.load("embedded-mnist")
-    a, b = (permuted(flat_parts(images, seed=s, count=100), tasks=1, seed=s)[0].train for s in (0, 1))
+    a, b = (permute_pixels(flat_parts(images, seed=s, count=100), tasks=1, seed=s)[0].train for s in (0, 1))
     assert not torch.equal(a.x, b.x)
 
 
@@ -67,7 +58,7 @@ def test_bad_input(digits: Stream) -> None:
     with pytest.raises(SelfReminderError, match="10 training images leave none for validation"):
         flat_parts(data.load("embedded-mnist"), seed=0, count=10)
     with pytest.raises(SelfReminderError, match="0 tasks"):
-        permuted(digits[0].parts, tasks=0, seed=0)
+        permute_pixels(digits[0].parts, tasks=0, seed=0)
     with pytest.raises(IndexError):
         digits[3]
 
@@ -79,11 +70,11 @@ def images(name: str, count: int | None = None) -> Parts:
 def test_nonlinear_is_invertible() -> None:
     """Undoing scale, leaky ReLUs and rotations gives the image back; test images use the training images' scale."""
     parts = flat_parts(data.load("embedded-mnist"), seed=0, count=500)
-    task = nonlinear(parts, tasks=2, seed=4)[1]
+    task = distort_pixels(parts, tasks=2, seed=4)[1]
     assert task.train.x.min() == 0
     assert task.train.x.max() == 1
     weights = orthogonal_weights(784, layers=4, generator=torch.Generator().manual_seed(seed_for(4, "transformer", 1)))
-    low, high = through(parts.train.x, weights).aminmax()
+    low, high = apply_layers(parts.train.x, weights).aminmax()
     for given, plain in ((task.train.x, parts.train.x), (task.test.x, parts.test.x)):
         x = given.double() * (high - low) + low
         for weight in reversed(weights):
@@ -93,7 +84,7 @@ def test_nonlinear_is_invertible() -> None:
 
 def test_nonlinear_tasks_differ_and_are_computed_once() -> None:
     parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100)
-    stream = nonlinear(parts, tasks=2, seed=0)
+    stream = distort_pixels(parts, tasks=2, seed=0)
     task = stream[0]
     assert task.train is task.train
     assert torch.equal(task.train.x, stream[0].train.x)
@@ -105,28 +96,29 @@ def test_nonlinear_tasks_differ_and_are_computed_once() -> None:
 
 def test_nonlinear_tasks_are_scaled_once_however_often_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100)
-    stream, sizes = nonlinear(parts, tasks=2, seed=0), []
+    stream, sizes = distort_pixels(parts, tasks=2, seed=0), []
     monkeypatch.setattr(
-        "selfreminder.benchmarks.stream.through", lambda x, weights: sizes.append(len(x)) or through(x, weights)
+        "selfreminder.benchmarks.nonlinear_mnist.apply_layers",
+        lambda x, weights: sizes.append(len(x)) or apply_layers(x, weights),
     )
     assert torch.equal(stream[1].validation.x, stream[1].validation.x)
     assert sizes == [90, 10, 10]
 
 
 def test_recoloured() -> None:
-    stream = recoloured(images("generated-10"))
+    stream = recolour_images(images("generated-10"))
     assert [task.name for task in stream] == ["rgb", "yiq", "yuv", "hsv", "hed"]
     rgb, yuv = stream[0].train.x, stream[2].train.x
     grey = 0.299 * rgb[:, 0] + 0.587 * rgb[:, 1] + 0.114 * rgb[:, 2]
     torch.testing.assert_close(yuv[:, 0], grey, rtol=0, atol=1e-5)
     assert stream.heads == (10,)
     with pytest.raises(SelfReminderError, match="there are 5 colour spaces"):
-        recoloured(images("generated-10"), tasks=6)
+        recolour_images(images("generated-10"), tasks=6)
 
 
 def test_split_partitions_the_classes() -> None:
     parts = images("generated-100")
-    stream = split(parts, tasks=10, seed=0, classes=100)
+    stream = split_classes(parts, tasks=10, seed=0, classes=100)
     assert stream.heads == (10,) * 10
     seen = []
     for index, task in enumerate(stream):
@@ -138,23 +130,23 @@ def test_split_partitions_the_classes() -> None:
         assert [classes[y] for y in task.test.y] == parts.test.y[rows].tolist()
         seen += classes
     assert sorted(seen) == list(range(100))
-    assert split(parts, tasks=10, seed=1, classes=100)[0].name != stream[0].name
+    assert split_classes(parts, tasks=10, seed=1, classes=100)[0].name != stream[0].name
     with pytest.raises(SelfReminderError, match="do not divide into 7 tasks"):
-        split(parts, tasks=7, seed=0, classes=100)
+        split_classes(parts, tasks=7, seed=0, classes=100)
     with pytest.raises(SelfReminderError, match="100 tasks of 100 classes have one each"):
-        split(parts, tasks=100, seed=0, classes=100)
+        split_classes(parts, tasks=100, seed=0, classes=100)
     with pytest.raises(SelfReminderError, match=r"task \d+ has no validation images"):
-        split(images("generated-100", 101), tasks=10, seed=0, classes=100)  # two of one class only
+        split_classes(images("generated-100", 101), tasks=10, seed=0, classes=100)  # two of one class only
 
 
 def test_mixture_is_all_rgb() -> None:
-    sets = [("digits", 10, images("embedded-mnist", 100)), ("made", 100, images("generated-100"))]
-    orders = {tuple(task.name for task in mixture(sets, seed=seed)) for seed in range(10)}
+    sets = [("digits", images("embedded-mnist", 100), 10), ("made", images("generated-100"), 100)]
+    orders = {tuple(task.name for task in mix_data_sets(sets, seed=seed)) for seed in range(10)}
     assert orders == {("digits", "made"), ("made", "digits")}
-    stream = mixture(sets, seed=0)
+    stream = mix_data_sets(sets, seed=0)
     assert sorted(stream.heads) == [10, 100]
     for task in stream:
         assert task.train.x.shape[1:] == (3, 32, 32)
         assert stream.heads[task.index] == task.classes
     (digits,) = (task for task in stream if task.name == "digits")
-    assert torch.equal(digits.train.x[:, 1, 2:30, 2:30], sets[0][2].train.x)
+    assert torch.equal(digits.train.x[:, 1, 2:30, 2:30], sets[0][1].train.x)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from selfreminder import methods
-from selfreminder.benchmarks.catalogue import BENCHMARKS
+from selfreminder import benchmarks, methods
 from selfreminder.cli.main import main
 
 pytestmark = pytest.mark.slow
@@ -33,7 +32,7 @@ DOES_NOT_APPLY = {
 }
 
 
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
+@pytest.mark.parametrize("benchmark", benchmarks.names())
 def test_every_method_on_every_benchmark(benchmark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All methods that apply run to the end; those that do not say so before any training."""
     names = [name for name in methods.names() if name not in DOES_NOT_APPLY[benchmark]]

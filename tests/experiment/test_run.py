@@ -15,19 +15,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from selfreminder import methods
+from selfreminder import benchmarks, methods
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size
-from selfreminder.benchmarks.catalogue import BENCHMARKS, SCALES, benchmark
+from selfreminder.benchmarks import SCALES
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.stream import Split
+from selfreminder.experiment.catalogue import benchmark, read_catalogue
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done, Failed, Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read
-from selfreminder.experiment.run import _Run, run
+from selfreminder.experiment.run import _Run, run, stream_of
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tasks import make_stream
 from selfreminder.experiment.tuning.tuned import not_tuned, tuned
 from selfreminder.memory.file import open_memory
 from selfreminder.methods.adam import Adam
@@ -351,7 +351,7 @@ def test_bad_specs(change: dict, message: str) -> None:
 
 def test_every_method_has_a_strength_and_it_is_known_who_chose_it() -> None:
     with_strength = [name for name in methods.names() if "strength" in methods.method_class(name).__dataclass_fields__]
-    for name, of_benchmark in BENCHMARKS.items():
+    for name, of_benchmark in read_catalogue().benchmarks.items():
         for scale in of_benchmark.scales:
             assert all(tuned(name, scale, method)["strength"] > 0 for method in with_strength)
     for method in ("sgd", "fsr-logit", "fsr-distill", "fsr-logitlab"):
@@ -369,10 +369,10 @@ def test_every_method_has_a_strength_and_it_is_known_who_chose_it() -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", benchmarks.names())
 def test_every_scale_is_an_experiment(name: str, scale: str) -> None:
     comparison = Comparison(benchmark=name, scale=scale)
-    assert len(comparison.experiments) >= len(BENCHMARKS[name].scales[scale].methods)
+    assert len(comparison.experiments) >= len(benchmark(name).scales[scale].methods)
     assert all(experiment.key.startswith(experiment.method) for experiment in comparison.experiments)
 
 
@@ -385,7 +385,7 @@ def test_each_number_of_a_record_is_of_what_its_name_says(
     monkeypatch.setattr(Adam, "after_task", lambda self, model, task: ends.append(copy.deepcopy(model).eval()))
     one = replace(SMALL, benchmark=name, method="adam", strength=None, seed=3, images=400, tasks=5, epochs=2, lr=3e-3)
     records = run(one, tmp_path)
-    stream = make_stream(one)
+    stream = stream_of(one)
     tasks = list(stream)
     untrained = build_model(benchmark(name).model, width=one.width, seed=3, heads=stream.heads)
 

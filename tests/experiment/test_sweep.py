@@ -1,5 +1,5 @@
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from selfreminder import methods
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size
+from selfreminder.experiment.catalogue import method_facts, uses
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import label, varying
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.sweep import Sweep, read_sweep
-from selfreminder.experiment.uses import settings, uses
 
 BASE = """
 benchmark = "permuted-mnist"
@@ -260,7 +260,7 @@ def test_a_grid_that_grows_keeps_its_runs(small: dict[str, list[Any]], more: dic
 
 @pytest.mark.parametrize("name", methods.names())
 def test_what_a_method_uses_is_what_its_class_has(name: str) -> None:
-    assert set(methods.method_class(name).__dataclass_fields__) <= settings(name.replace("-", "_"))
+    assert {field.name for field in fields(methods.method_class(name))} == set(method_facts(name).settings)
     has = methods.method_class(name).__dataclass_fields__
     for field in ("strength", "select", "codec", "logit_codec", "memory_batch", "over_tasks"):
         assert uses(name, field) == (field in has)

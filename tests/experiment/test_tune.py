@@ -18,10 +18,9 @@ from hypothesis import given
 from hypothesis import settings as with_settings
 from hypothesis import strategies as st
 
-from selfreminder import methods
+from selfreminder import benchmarks, methods
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size
-from selfreminder.benchmarks.catalogue import BENCHMARKS
 from selfreminder.cli import tune as command_line
 from selfreminder.cli.main import main
 from selfreminder.experiment.comparison import Comparison
@@ -580,7 +579,7 @@ entries = st.fixed_dictionaries(
 )
 lists = st.just({"strength": 1.0, "lr": 0.1, "validation": [{"strength": 1.0, "lr": 0.1, "validation": 0.5}] * 2})
 places = st.tuples(
-    st.sampled_from(list(BENCHMARKS)),
+    st.sampled_from(benchmarks.names()),
     st.sampled_from(["demo", "small", "paper"]),
     st.sampled_from(methods.names()),
     st.sampled_from([None, Size(1), Size(7), Size(per_task=100), Size(budget="64KB")]),

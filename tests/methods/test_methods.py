@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from selfreminder import data, methods
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size
+from selfreminder.benchmarks.color_cifar10 import recolour_images
+from selfreminder.benchmarks.mixture import mix_data_sets
 from selfreminder.benchmarks.models import build_model
-from selfreminder.benchmarks.stream import Stream, image_parts, mixture, recoloured
+from selfreminder.benchmarks.stream import Stream, image_parts
+from selfreminder.experiment.catalogue import method_facts
 from selfreminder.methods.base import Batch, MemoryMethod, Method, Step
 from selfreminder.methods.generative_replay import GenerativeReplay
 from selfreminder.training import StoppedError, Training, TrainState, Watcher, accuracy, predicted_right, train
@@ -21,8 +24,6 @@ from selfreminder.training import StoppedError, Training, TrainState, Watcher, a
 HOW = Training(epochs=2, batch_size=64, lr=1e-3, seed=5)
 SETTINGS = {"strength": 0.5, "size": Size(per_class=3), "memory_batch": 64, "seed": 5}
 every_method = pytest.mark.parametrize("name", methods.names())
-needs_heads = {"hat"}
-refuses_heads = {"generative-replay"}
 acts_within_tasks = {"hat"}
 memory_methods = [name for name in methods.names() if issubclass(methods.method_class(name), MemoryMethod)]
 
@@ -31,10 +32,10 @@ memory_methods = [name for name in methods.names() if issubclass(methods.method_
 def stream(request: pytest.FixtureRequest, name: str) -> Stream:
     """The streams that a method applies to."""
     if request.param == "one head":
-        if name in needs_heads:
+        if method_facts(name).heads == "per task":
             pytest.skip("the method must know the task")
         return request.getfixturevalue("digits")
-    if name in refuses_heads:
+    if method_facts(name).heads == "one":
         pytest.skip("the method cannot know the task")
     return request.getfixturevalue("headed_digits")
 
@@ -145,7 +146,7 @@ def test_it_learns_and_predicts(name: str, stream: Stream) -> None:
 
 @every_method
 def test_it_says_what_it_is(name: str) -> None:
-    assert methods.summary(name)
+    assert method_facts(name).summary
     assert methods.method_class(name).__module__.endswith(name.replace("-", "_"))
 
 
@@ -171,7 +172,7 @@ def test_whose_logits_are_remembered(name: str, stream: Stream) -> None:
 @every_method
 def test_a_head_is_trained_by_its_own_task_alone(name: str, headed_digits: Stream) -> None:
     """While a task is learned, heads of tasks to come do not move; old heads move by their own penalty at most."""
-    if name in refuses_heads:
+    if method_facts(name).heads == "one":
         pytest.skip("the method cannot know the task")
     model, method = start(name, headed_digits)
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -227,11 +228,15 @@ def test_a_memory_that_cannot_be_is_refused_before_training(
 def test_a_memory_must_fit_every_task() -> None:
     """A later one may have fewer items of a class, or larger items."""
     coloured = image_parts(data.load("generated-10"), seed=0)
-    sets = [("many", 10, coloured), ("few", 100, image_parts(data.load("generated-100"), seed=0))]
-    later = next(stream for seed in range(9) if (stream := mixture(sets, seed=seed))[1].name == "few")
+    sets = [("many", coloured, 10), ("few", image_parts(data.load("generated-100"), seed=0), 100)]
+    later = next(stream for seed in range(9) if (stream := mix_data_sets(sets, seed=seed))[1].name == "few")
     for stream, size, message in (
         (later, Size(per_class=20), "the largest class has 4 items"),
-        (recoloured(coloured), Size(budget="20KB"), "holds 1 items of 12343 bytes, fewer than one for each of the 5"),
+        (
+            recolour_images(coloured),
+            Size(budget="20KB"),
+            "holds 1 items of 12343 bytes, fewer than one for each of the 5",
+        ),
     ):
         model = build_model("cifar100-alexnet", width=1 / 32, seed=0, heads=stream.heads)
         with pytest.raises(SelfReminderError, match=message):

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from selfreminder import data
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.benchmarks.catalogue import BENCHMARKS
 from selfreminder.benchmarks.models import MODELS, build_model
 from selfreminder.benchmarks.stream import Stream
 from selfreminder.cli.budget import PAPERS
 from selfreminder.cli.main import main
 from selfreminder.data import source
+from selfreminder.experiment.catalogue import benchmark
 from selfreminder.memory.memory import Memory, codec
 from selfreminder.methods.ewc import Ewc
 from selfreminder.paper import memory_arithmetic as memory_cost
@@ -88,9 +88,9 @@ def test_the_last_count_is_what_our_ewc_keeps(digits: Stream) -> None:
 def test_the_papers_setting_is_the_benchmarks() -> None:
     assert PAPERS.keys() == MODELS.keys() == PAPER.keys()
     for model, name in PAPERS.items():
-        benchmark = BENCHMARKS[name]
-        assert benchmark.model == model
-        assert (benchmark.scales["paper"].tasks, benchmark.scales["paper"].per_class * 10) == PAPER[model]
+        assert benchmark(name).model == model
+        scale = benchmark(name).scales["paper"]
+        assert (scale.tasks, scale.per_class * 10) == PAPER[model]
 
 
 # Bytes ----------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.benchmarks.catalogue import SCALES, benchmark
+from selfreminder.benchmarks import SCALES
+from selfreminder.experiment.catalogue import benchmark, uses
 from selfreminder.experiment.tuning.tuned import tuned
-from selfreminder.experiment.uses import uses
 from selfreminder.paper.specs import FIGURES, experiments, figure
 
 MOST_RUNS = {"demo": 67, "small": 334, "medium": 240, "paper": 382}
@@ -22,7 +22,7 @@ def test_every_figure_at_every_scale_has_runs_that_apply(name: str, scale: str) 
     assert runs and figure(name).summary
     assert len({run.key for run in runs}) == len(runs)
     for run in runs:
-        several_heads = benchmark(run.benchmark).upper_bound
+        several_heads = benchmark(run.benchmark).head_per_task
         assert run.method != "hat" or several_heads
         assert run.method != "generative-replay" or run.benchmark == "permuted-mnist"
         assert run.probe == (2 if name in ("logit-bars", "heatmaps") else 0)

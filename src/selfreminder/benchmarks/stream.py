@@ -1,19 +1,18 @@
-"""Streams of tasks: the benchmarks. A task's data is computed when it is first asked for."""
+"""Streams of tasks, and what benchmarks share to make them. A task's data is computed when it is first asked for."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import overload
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
-from selfreminder.benchmarks.color_spaces import SPACES, to_color_space
-from selfreminder.data import Images
+from selfreminder.data import Images, load
 from selfreminder.selection.base import choose, count_per_class
 
 
@@ -29,9 +28,11 @@ class Split:
         return len(self.y)
 
     def take(self, index: Tensor) -> "Split":
+        """Take the samples of an index."""
         return Split(self.x[index], self.y[index], None if self.heads is None else self.heads[index])
 
     def to(self, device: torch.device | str) -> "Split":
+        """Move all samples to a device."""
         heads = None if self.heads is None else self.heads.to(device)
         return Split(self.x.to(device), self.y.to(device), heads)
 
@@ -45,7 +46,12 @@ class Parts:
     test: Split
 
     def each(self, change: Callable[[Split], Split]) -> "Parts":
+        """Apply a change to every part."""
         return Parts(change(self.train), change(self.validation), change(self.test))
+
+    def flatten(self) -> "Parts":
+        """Make every image a row of pixels."""
+        return self.each(lambda split: Split(split.x.flatten(1), split.y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +109,38 @@ class Stream(Sequence[Task]):
         return self._make(range(self._length)[index])
 
 
-# Parts ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class StreamSpec:
+    """What a benchmark makes a stream of. Equal specs give equal streams."""
+
+    data: str
+    """the data set, or several with + between them"""
+    tasks: int
+    """how many are learned"""
+    seed: int = 0
+    images: int | None = None
+    """a class-balanced part of the training images; None: all"""
+    split_into: int | None = None
+    """where classes are split: into so many tasks, of which the first are learned; None: as many as are learned"""
+    validation: float = 0.1
+    """share of the training images held out"""
+    data_dir: str | os.PathLike[str] | None = None
+    """a folder with data files, looked at first"""
+
+    def load_parts(self, name: str | None = None) -> tuple[Parts, int]:
+        """Load the parts of a data set, by default the only one, and its number of classes."""
+        images = load(name or self.data, self.data_dir)
+        return image_parts(images, seed=self.seed, count=self.images, validation=self.validation), images.classes
 
 
 def image_parts(images: Images, *, seed: int, count: int | None = None, validation: float = 0.1) -> Parts:
-    """Pixels divided by 255; a stratified part of the training images is validation.
+    """Make the parts of a data set: pixels divided by 255, and a stratified part of the training images held out.
 
-    `count` takes a class-balanced subset of so many training images first.
+    Args:
+        images: the data set.
+        seed: draws what is held out, and the subset.
+        count: take a class-balanced subset of so many training images first.
+        validation: the share of the training images that is held out.
     """
     labels = torch.from_numpy(images.train_y.astype(np.int64))
     index = torch.arange(len(labels))
@@ -133,13 +164,15 @@ def image_parts(images: Images, *, seed: int, count: int | None = None, validati
 
 
 def flat_parts(images: Images, *, seed: int, count: int | None = None, validation: float = 0.1) -> Parts:
-    """As `image_parts`, each image a row of pixels."""
-    parts = image_parts(images, seed=seed, count=count, validation=validation)
-    return parts.each(lambda split: Split(split.x.flatten(1), split.y))
+    """Make parts as `image_parts` does, each image a row of pixels."""
+    return image_parts(images, seed=seed, count=count, validation=validation).flatten()
 
 
 def split_stratified(labels: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Indices of the rest and of a random `fraction` of every class, one item at least of both where there are two."""
+    """Draw a `fraction` of every class: gives the indices of the rest, and of what is drawn.
+
+    Of a class with two items or more, both have one at least.
+    """
     ranked = torch.randperm(len(labels), generator=generator)
     rest, held = [], []
     for label in torch.unique(labels):
@@ -150,81 +183,15 @@ def split_stratified(labels: Tensor, fraction: float, generator: torch.Generator
     return torch.cat(rest), torch.cat(held)
 
 
-# Benchmarks -----------------------------------------------------------------------------------------------
+def make_split_stream(spec: StreamSpec) -> Stream:
+    """Make the stream of a spec: classes of their own in each task."""
+    parts, classes = spec.load_parts()
+    into = spec.split_into or spec.tasks
+    return split_classes(parts, tasks=into, seed=spec.seed, classes=classes, learned=spec.tasks)
 
 
-def permuted(parts: Parts, *, tasks: int, seed: int, classes: int = 10) -> Stream:
-    """Each task shuffles the pixels of all images in one fixed random order."""
-
-    def make(index: int) -> Task:
-        generator = torch.Generator().manual_seed(seed_for(seed, "permutation", index))
-        order = torch.randperm(parts.train.x.shape[1], generator=generator)
-        return Task(index, f"permutation {index + 1}", classes, parts, lambda x: x[:, order])
-
-    return Stream((classes,), make, length=tasks)
-
-
-def nonlinear(parts: Parts, *, tasks: int, seed: int, classes: int = 10) -> Stream:
-    """Each task sends all images through a random invertible network, then scales them to [0, 1].
-
-    Four layers of orthogonal weights without bias, each followed by a leaky ReLU of slope 0.2. One minimum and one
-    maximum over the task's training images scale all of its images, so that the transform stays invertible; test
-    images may leave [0, 1] a little.
-    """
-
-    scales: dict[int, tuple[Tensor, Tensor]] = {}
-    """by task: its images go through the network once for that, however often the task is made"""
-
-    def make(index: int) -> Task:
-        @cache
-        def weights() -> list[Tensor]:
-            generator = torch.Generator().manual_seed(seed_for(seed, "transformer", index))
-            return orthogonal_weights(parts.train.x.shape[1], layers=4, generator=generator)
-
-        def transform(x: Tensor) -> Tensor:
-            if index not in scales:
-                scales[index] = through(parts.train.x, weights()).aminmax()
-            low, high = scales[index]
-            return (through(x, weights()) - low) / (high - low)
-
-        return Task(index, f"network {index + 1}", classes, parts, transform)
-
-    return Stream((classes,), make, length=tasks)
-
-
-SLOPE = 0.2
-
-
-def orthogonal_weights(units: int, *, layers: int, generator: torch.Generator) -> list[Tensor]:
-    """Random orthogonal matrices, uniform by Haar's measure."""
-    weights = []
-    for _ in range(layers):
-        q, r = torch.linalg.qr(torch.randn(units, units, generator=generator, dtype=torch.float64))
-        weights.append((q * r.diagonal().sign()).float())
-    return weights
-
-
-def through(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """x (n, units) through the layers of `nonlinear`."""
-    for weight in weights:
-        x = F.leaky_relu(x @ weight.T, SLOPE)
-    return x
-
-
-def recoloured(parts: Parts, *, tasks: int = len(SPACES), classes: int = 10) -> Stream:
-    """Each task has the images in another colour space: RGB, YIQ, YUV, HSV, HED, in this order."""
-    if tasks > len(SPACES):
-        raise SelfReminderError(f"{tasks} tasks were asked for, there are {len(SPACES)} colour spaces")
-
-    def make(index: int) -> Task:
-        space = SPACES[index]
-        return Task(index, space, classes, parts, lambda x: to_color_space(x, space))
-
-    return Stream((classes,), make, length=tasks)
-
-
-def split(parts: Parts, *, tasks: int, seed: int, classes: int, learned: int | None = None) -> Stream:
-    """Each task has classes of its own, in a partition that the seed draws, and a head of its own.
+def split_classes(parts: Parts, *, tasks: int, seed: int, classes: int, learned: int | None = None) -> Stream:
+    """Make a stream in which each task has classes of its own, in a partition that the seed draws, and its own head.
 
     With `learned` the stream ends after so many of them.
     """
@@ -249,22 +216,3 @@ def split(parts: Parts, *, tasks: int, seed: int, classes: int, learned: int | N
         return Task(index, name, len(group), parts.each(own), head=index)
 
     return Stream((len(groups[0]),) * tasks, make, length=learned)
-
-
-def mixture(sets: Sequence[tuple[str, int, Parts]], *, seed: int) -> Stream:
-    """Each task is a data set (name, classes, parts), in an order that the seed draws, with a head of its own.
-
-    All images become 32×32 RGB: grey ones are padded by two pixels and repeated in each colour.
-    """
-    order = torch.randperm(len(sets), generator=torch.Generator().manual_seed(seed_for(seed, "order of sets")))
-    ordered = [sets[i] for i in order.tolist()]
-
-    def make(index: int) -> Task:
-        name, classes, parts = ordered[index]
-        return Task(index, name, classes, parts, _as_rgb, head=index)
-
-    return Stream([classes for _, classes, _ in ordered], make)
-
-
-def _as_rgb(x: Tensor) -> Tensor:
-    return x if x.ndim == 4 else F.pad(x, (2, 2, 2, 2))[:, None].expand(-1, 3, -1, -1).contiguous()

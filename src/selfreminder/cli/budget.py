@@ -5,9 +5,9 @@ import json as json_format
 
 from selfreminder._base.errors import unknown
 from selfreminder._base.sizes import show_bytes
-from selfreminder.benchmarks.catalogue import BENCHMARKS
 from selfreminder.cli.options import Whole
 from selfreminder.cli.tables import print_rows, print_table
+from selfreminder.experiment.catalogue import benchmark
 from selfreminder.paper.memory_arithmetic import (
     CLASSES,
     DEFAULT,
@@ -48,7 +48,7 @@ def budget(
     """
     if model not in PAPERS:
         raise unknown("model", model, PAPERS)
-    paper = BENCHMARKS[PAPERS[model]].scales["paper"]
+    paper = benchmark(PAPERS[model]).scales["paper"]
     cost = memory_cost(
         model,
         tasks=paper.tasks if tasks is None else tasks,

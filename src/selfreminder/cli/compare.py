@@ -155,7 +155,7 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
         columns.remove("ρ")
         rows = [row[:4] + row[5:] for row in rows]
     print_table(columns, rows)
-    if "generated" in experiment.data:
+    if experiment.has_generated_data:
         print("Made-up images: this shows that the command works, not how methods compare.")
     if comparison.untuned:
         print(untuned_sentence(comparison.untuned))

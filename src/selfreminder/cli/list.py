@@ -2,9 +2,10 @@
 
 import json as json_format
 
-from selfreminder import methods, selection
-from selfreminder.benchmarks.catalogue import BENCHMARKS, SCALES
+from selfreminder import selection
+from selfreminder.benchmarks import SCALES
 from selfreminder.cli.tables import print_rows
+from selfreminder.experiment.catalogue import read_catalogue
 
 
 def show(*, json: bool = False) -> None:
@@ -15,9 +16,10 @@ def show(*, json: bool = False) -> None:
     json
         Print JSON.
     """
+    known = read_catalogue()
     names = {
-        "methods": {name: methods.summary(name) for name in methods.names()},
-        "benchmarks": {name: benchmark.summary for name, benchmark in BENCHMARKS.items()},
+        "methods": {name: facts.summary for name, facts in known.methods.items()},
+        "benchmarks": {name: facts.summary for name, facts in known.benchmarks.items()},
         "selections": {name: selection.summary(name) for name in selection.names()},
         "scales": SCALES,
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from selfreminder._base.errors import DataError, SelfReminderError, unknown
-from selfreminder.benchmarks.catalogue import SCALES
+from selfreminder.benchmarks import SCALES
 from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, watched
 from selfreminder.cli.options import whole_number

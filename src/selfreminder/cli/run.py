@@ -14,13 +14,13 @@ from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
 from selfreminder.cli.options import check_jobs, whole_number
 from selfreminder.cli.tables import print_table
+from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.folder import TABLE, claimed, keep_copy, show, varying, write_grid
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done, Failed
 from selfreminder.experiment.records import read
 from selfreminder.experiment.sweep import Sweep, read_sweep
 from selfreminder.experiment.tuning.tuned import untuned_sentence
-from selfreminder.experiment.uses import uses
 from selfreminder.report.groups import Group, grouped
 
 SPEC = "spec.toml"

@@ -14,12 +14,12 @@ from selfreminder.cli.data import fetch
 from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
 from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison_of, whole_number
 from selfreminder.cli.tables import print_table
+from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.lock import locked
+from selfreminder.experiment.spec import parse_text
 from selfreminder.experiment.tuning.candidates import TUNABLE, Tuning
 from selfreminder.experiment.tuning.choice import Choice, Outcome, Tried, text_of
 from selfreminder.experiment.tuning.tuned import read_table, write_sections
-from selfreminder.experiment.uses import uses
-from selfreminder.experiment.values import from_text
 from selfreminder.report.curves import Estimate
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _candidates(texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
             raise SelfReminderError(f"--values {text}: write a field and its candidates, such as strength=10,30,100")
         name = _field(name)
         try:
-            found[name] = (*found.get(name, ()), *(from_text(name, each.strip()) for each in listed.split(",")))
+            found[name] = (*found.get(name, ()), *(parse_text(name, each.strip()) for each in listed.split(",")))
         except SelfReminderError as error:
             raise SelfReminderError(f"--values {text}: {error}") from None
     return found

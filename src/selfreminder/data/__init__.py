@@ -79,6 +79,7 @@ DATASETS = {
                 summary=f"500 + 200 made-up images in {classes} classes: a trial of commands",
                 files=(),
                 shape=(3, 32, 32),
+                generated=True,
             )
             for name, classes in generated.CLASSES.items()
         ),

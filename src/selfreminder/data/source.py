@@ -62,6 +62,8 @@ class DataSet:
     """what brings them there"""
     embedded: Path | None = None
     """the files' folder, if they come with selfreminder"""
+    generated: bool = False
+    """made up when needed, and without files: to try commands, not to compare methods"""
 
 
 def cache_folder() -> Path:

@@ -13,7 +13,8 @@ from selfreminder import methods as all_methods
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
-from selfreminder.benchmarks.catalogue import SCALES, Scale, benchmark
+from selfreminder.benchmarks import SCALES, Scale
+from selfreminder.experiment.catalogue import benchmark, method_facts, references
 from selfreminder.experiment.folder import COMPARISON
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
@@ -77,17 +78,18 @@ class Comparison:
         """Every run, seed by seed, so that all methods advance together."""
         of_benchmark = benchmark(self.benchmark)
         chosen = self.methods or self.defaults.methods or of_benchmark.methods
-        if of_benchmark.upper_bound and "joint" not in chosen:
-            chosen = (*chosen, "joint")
+        if of_benchmark.compares_with_reference:
+            chosen = (*chosen, *(name for name in references() if name not in chosen))
         return [self._experiment(m, seed) for seed in range(self.seeds or self.defaults.seeds) for m in chosen]
 
     def _experiment(self, method: str, seed: int) -> Experiment:
         scale = self.defaults
         size = self.size or Size(per_class=scale.per_class)
         tasks = scale.tasks if self.tasks is None else self.tasks
-        part = benchmark(self.benchmark).is_split and tasks < scale.tasks
+        part = benchmark(self.benchmark).splits_classes and tasks < scale.tasks
         own: dict[str, Any] = {"batch_size": scale.batch_size, "plateau": scale.plateau}
-        if method != "adam":
+        facts = method_facts(method)
+        if not facts.is_fine_tuning or scale.optimizer == facts.optimizer:  # a baseline is named by its optimizer
             own |= {"optimizer": scale.optimizer, "lr": scale.lr}
         own |= tuned(self.benchmark, self.scale, method, size, self.tuned)
         return Experiment(

@@ -9,10 +9,10 @@ from typing import Any
 
 from selfreminder._base.atomic import remove_stale, replace_file, write_text
 from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.uses import uses
 
 GRID = "grid.json"
 COMPARISON = "comparison.json"

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from selfreminder import __version__, methods
 from selfreminder._base.atomic import remove_stale
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.benchmarks.catalogue import benchmark
+from selfreminder.benchmarks import make_stream
 from selfreminder.benchmarks.models import build_model
-from selfreminder.benchmarks.stream import Split, Task
+from selfreminder.benchmarks.stream import Split, Stream, StreamSpec, Task
+from selfreminder.experiment.catalogue import benchmark
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.pool.progress import Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, Records, Writer, read
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.state import RunState
-from selfreminder.experiment.tasks import make_stream
 from selfreminder.metrics import negative_flips, stratified_chance, task_average
 from selfreminder.training import StoppedError, Training, TrainState, Watcher, accuracy, predicted_right, train
 
@@ -74,6 +74,20 @@ def check(experiment: Experiment, data_dir: str | os.PathLike[str] | None = None
     _Run(experiment, Path(), data_dir, lambda progress: None, lambda: False, 0.0)
 
 
+def stream_of(experiment: Experiment, data_dir: str | os.PathLike[str] | None = None) -> Stream:
+    """Make the stream of tasks that an experiment learns."""
+    spec = StreamSpec(
+        data=experiment.data,
+        tasks=experiment.tasks,
+        seed=experiment.seed,
+        images=experiment.images,
+        split_into=experiment.split_into,
+        validation=experiment.validation,
+        data_dir=data_dir,
+    )
+    return make_stream(experiment.benchmark, spec)
+
+
 class _Run:
     records: Writer
     timings: IO[str]
@@ -113,7 +127,7 @@ class _Run:
             seed=experiment.seed,
             device=experiment.device,
         )
-        self.stream = make_stream(experiment, data_dir)
+        self.stream = stream_of(experiment, data_dir)
         model = benchmark(experiment.benchmark).model
         network = build_model(model, width=experiment.width, seed=experiment.seed, heads=self.stream.heads)
         self.model: nn.Module = self.method.prepare(network.to(experiment.device), self.stream)

@@ -1,21 +1,23 @@
-"""What an experiment is, as a value. Nothing here needs torch."""
+"""What an experiment is, as a value, and how its fields are written in a file or a command line. Needs no torch."""
 
 import dataclasses
 import hashlib
 import json
 import math
 import re
+import tomllib
 from dataclasses import dataclass, field
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
-from selfreminder import data, methods, selection
+from selfreminder import data, selection
 from selfreminder._base.codec_names import LOGIT_NAMES, NAMES
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder._base.sizes import Size
-from selfreminder.benchmarks.catalogue import benchmark
+from selfreminder._base.sizes import Size, parse_bytes
+from selfreminder.experiment.catalogue import benchmark, method_facts
+from selfreminder.methods import OPTIMIZERS
 
 _NUMBERS = ("width", "lr", "weight_decay", "strength", "validation")
-_OPTIMIZERS = ("adam", "sgd")
 _OVER_TASKS = ("sum", "mean")
 _LATER = ("split_into",)
 """fields that earlier records do not have"""
@@ -77,11 +79,10 @@ class Experiment:
         for name in _NUMBERS:  # 1 and 1.0 are the same experiment, and must have the same name
             if isinstance(value := getattr(self, name), int) and not isinstance(value, bool):
                 object.__setattr__(self, name, float(value))
-        is_split = benchmark(self.benchmark).is_split
-        if self.method not in methods.names():
-            raise unknown("method", self.method, methods.names())
-        if self.optimizer not in (None, *_OPTIMIZERS):
-            raise unknown("optimizer", self.optimizer, _OPTIMIZERS)
+        facts = benchmark(self.benchmark)
+        method_facts(self.method)  # raises if there is no such method
+        if self.optimizer not in (None, *OPTIMIZERS):
+            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
         for name, known in (("codec", NAMES), ("logit_codec", LOGIT_NAMES), ("over_tasks", _OVER_TASKS)):
             if getattr(self, name) not in known:
                 raise unknown(name, str(getattr(self, name)), known)
@@ -91,7 +92,7 @@ class Experiment:
             if value is not None and value < 1:
                 raise SelfReminderError(f"{name} is {value}: it must be at least 1")
         if self.split_into is not None:
-            if not is_split:
+            if not facts.splits_classes:
                 raise SelfReminderError(f"split_into is {self.split_into}: {self.benchmark} does not split classes")
             if self.split_into < self.tasks:
                 raise SelfReminderError(f"tasks is {self.tasks}: the stream is split into {self.split_into}")
@@ -113,7 +114,7 @@ class Experiment:
         _ = self.size
 
     def _check_data(self) -> None:
-        """Raise unless its data are such as the benchmark has at some scale: its network takes no others."""
+        """Raise unless its data sets are like those of a scale of the benchmark: its network takes no others."""
         usual = [scale.data.split("+") for scale in benchmark(self.benchmark).scales.values()]
         if len(self.data_sets) > 1 and max(map(len, usual)) == 1:
             raise SelfReminderError(f"data is {self.data}: {self.benchmark} has one data set")
@@ -132,11 +133,17 @@ class Experiment:
         """The names of its data sets."""
         return self.data.split("+")
 
+    @property
+    def has_generated_data(self) -> bool:
+        """Whether some of its images are made up: its numbers then say nothing about methods."""
+        return any(data.dataset(name).generated for name in self.data_sets)
+
     def as_dict(self) -> dict[str, Any]:
+        """Give all fields by name."""
         return dataclasses.asdict(self)
 
     def as_recorded(self) -> dict[str, Any]:
-        """As files say it: a field that came later is left out at its default, so that they stay the same."""
+        """Give the fields as files have them: one that was added later is left out at its default, as in old files."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return {k: value for k, value in self.as_dict().items() if k not in _LATER or value != defaults[k]}
 
@@ -147,3 +154,71 @@ class Experiment:
         said = {name: value for name, value in self.as_dict().items() if value != defaults[name]}
         text = json.dumps(said, sort_keys=True)
         return f"{self.method}-seed{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+
+_HINTS = get_type_hints(Experiment) | {"seeds": int, "scale": str}
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
+_NONE = "none"
+
+
+def field_type(name: str) -> tuple[type, bool]:
+    """Give a field's type, and whether it may have no value.
+
+    >>> field_type("epochs"), field_type("strength")
+    ((<class 'int'>, False), (<class 'float'>, True))
+    """
+    hint = _HINTS[name]
+    (of,) = [part for part in get_args(hint) if part is not NoneType] if NoneType in get_args(hint) else [hint]
+    return get_origin(of) or of, NoneType in get_args(hint)
+
+
+def parse_value(name: str, value: Any) -> Any:
+    """Parse a field's value from TOML into the form in which equal values are equal; raise if it has another type.
+
+    >>> parse_value("strength", 3), parse_value("budget", "64KB"), parse_value("images", "none")
+    (3.0, '64000', None)
+    """
+    of, optional = field_type(name)
+    if optional and (value is None or value == _NONE):
+        return None
+    if name == "budget" and isinstance(value, str | int) and not isinstance(value, bool):
+        return str(parse_bytes(value))
+    if of is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, of) or (of is int and isinstance(value, bool)):
+        raise _wrong_type(name, value)
+    if of is dict:
+        try:
+            json.dumps(value)
+        except TypeError:
+            raise SelfReminderError(f"{name} has a date or a time: write it as text") from None
+    return value
+
+
+def parse_text(name: str, text: str) -> Any:
+    """Parse a field's value from the command line.
+
+    >>> parse_text("epochs", "3"), parse_text("lr", "1e-3"), parse_text("plateau", "true")
+    (3, 0.001, True)
+    """
+    of, _ = field_type(name)
+    if text == _NONE or of is str:
+        return parse_value(name, text)
+    if of is int and re.fullmatch(r"[+-]?\d+", text):
+        return int(text)
+    if of is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise _wrong_type(name, text) from None
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        value = text
+    return parse_value(name, value)
+
+
+def _wrong_type(name: str, value: object) -> SelfReminderError:
+    of, optional = field_type(name)
+    said, must = json.dumps(value, default=str), _WORDS[of] + (f', or "{_NONE}"' if optional else "")
+    return SelfReminderError(f"{name} is {said}: it must be {must}")

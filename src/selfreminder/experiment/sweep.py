@@ -28,11 +28,10 @@ from typing import Any
 from selfreminder import methods as all_methods
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
+from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.comparison import Comparison
-from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.spec import Experiment, parse_text, parse_value
 from selfreminder.experiment.tuning.tuned import not_tuned
-from selfreminder.experiment.uses import uses
-from selfreminder.experiment.values import from_text, typed
 
 _FIELDS = tuple(field.name for field in fields(Experiment))
 _SIZES = ("per_class", "per_task", "budget")
@@ -129,7 +128,7 @@ class Sweep:
             tasks=settings.get("tasks"),
             tuned=self.tuned,
         )
-        base = {name: typed(name, value) for name, value in of_scale.experiments[0].as_dict().items()}
+        base = {name: parse_value(name, value) for name, value in of_scale.experiments[0].as_dict().items()}
         return Experiment(**(base | settings))
 
 
@@ -149,13 +148,13 @@ def read_sweep(
         name, value = _assignment(text, "--set", (*_FIELDS, "scale", "seeds"))
         _drop(said, name)
         with _blaming(f"--set {text}"):
-            said[name] = from_text(name, value)
+            said[name] = parse_text(name, value)
             _narrow(said, name, [said[name]])
     for text in swept:
         name, value = _assignment(text, "--sweep", _FIELDS)
         _drop(said, name)
         with _blaming(f"--sweep {text}"):
-            values = [from_text(name, each.strip()) for each in value.split(",")]
+            values = [parse_text(name, each.strip()) for each in value.split(",")]
             _table(said, "grid")[name] = values
             _narrow(said, name, values)
     with _blaming(str(path)):
@@ -188,7 +187,7 @@ def _sweep(said: dict[str, Any], name: str) -> Sweep:
         if key == "seeds":
             grid["seed"] = _seeds(value, {*said, *grid})
         else:
-            fixed[key] = typed(key, value)
+            fixed[key] = parse_value(key, value)
     return Sweep(name, fixed, grid, own, fixed.pop("scale", None))
 
 
@@ -205,7 +204,7 @@ def _axes(settings: object, known: Sequence[str]) -> Axes:
         elif not values:
             raise SelfReminderError(f"{key} is an empty list: it must have a value at least")
         else:
-            said = [typed(key, each) for each in values]
+            said = [parse_value(key, each) for each in values]
             axes[key] = tuple(each for place, each in enumerate(said) if each not in said[:place])
     return axes
 
@@ -213,7 +212,7 @@ def _axes(settings: object, known: Sequence[str]) -> Axes:
 def _seeds(value: object, beside: set[str]) -> tuple[int, ...]:
     if "seed" in beside:
         raise SelfReminderError("both seeds and seed are given: one of them is enough")
-    count = typed("seeds", value)
+    count = parse_value("seeds", value)
     if count < 1:
         raise SelfReminderError(f"seeds is {count}: it must be at least 1")
     return tuple(range(count))

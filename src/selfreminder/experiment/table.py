@@ -11,8 +11,7 @@ from typing import Any, Literal, overload
 from selfreminder._base.errors import MissingExtraError, SelfReminderError, unknown
 from selfreminder.experiment.folder import check_exists, read_grid, run_folders
 from selfreminder.experiment.records import RECORDS, Records, read
-from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.values import kind, typed
+from selfreminder.experiment.spec import Experiment, field_type, parse_value
 
 _RENAMED = {"validation": "validation_share"}
 """a field of the experiment whose name a measurement has"""
@@ -30,7 +29,7 @@ _MEASURED: dict[str, type] = {
 
 def columns() -> dict[str, type]:
     """The table's columns and their types, in order."""
-    names = {field.name: kind(field.name)[0] for field in fields(Experiment)}
+    names = {field.name: field_type(field.name)[0] for field in fields(Experiment)}
     of_run = {_RENAMED.get(name, name): str if of is dict else of for name, of in names.items()}
     return {"run": str, **of_run, **_MEASURED}
 
@@ -73,7 +72,7 @@ def _folders(folder: Path, every: bool) -> list[Path]:
 
 
 def _rows(name: str, run: Records) -> Iterator[dict[str, Any]]:
-    experiment = {_RENAMED.get(key, key): typed(key, value) for key, value in run.experiment.as_dict().items()}
+    experiment = {_RENAMED.get(key, key): parse_value(key, value) for key, value in run.experiment.as_dict().items()}
     experiment["options"] = json.dumps(run.experiment.options, sort_keys=True)
     for task in run.tasks:
         for on, accuracy in enumerate(task["test"]):

@@ -1,9 +1,9 @@
 """The methods of the comparisons, one file each. A file's name is its method's name; its docstring, its help.
 
-Nothing here imports torch: names and summaries are read from the files.
+A method's file has one class, a `selfreminder.methods.base.Method`. Nothing here imports torch before a class is asked
+for: see `selfreminder.experiment.catalogue` for the facts about all methods without torch.
 """
 
-import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
@@ -16,7 +16,9 @@ from selfreminder._base.errors import SelfReminderError, unknown
 if TYPE_CHECKING:
     from selfreminder.methods.base import Method
 
-_FOLDER = Path(__file__).parent
+OPTIMIZERS = {"adam": 1e-4, "sgd": 1e-3}
+"""what methods are trained by, with the paper's step sizes"""
+
 _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     float: ((int, float), "a number"),
     int: ((int,), "a whole number"),
@@ -28,12 +30,12 @@ _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
 
 @cache
 def names() -> tuple[str, ...]:
-    """All methods, by name.
+    """Names of all methods.
 
     >>> "fsr-logit" in names()
     True
     """
-    stems = (path.stem for path in sorted(_FOLDER.glob("*.py")))
+    stems = (path.stem for path in sorted(Path(__file__).parent.glob("*.py")))
     return tuple(stem.replace("_", "-") for stem in stems if stem not in ("__init__", "base"))
 
 
@@ -43,14 +45,12 @@ def _module(name: str) -> str:
     return name.replace("-", "_")
 
 
-def summary(name: str) -> str:
-    """The first line of a method's docstring."""
-    text = ast.get_docstring(ast.parse((_FOLDER / f"{_module(name)}.py").read_text(encoding="utf-8")))
-    return (text or "").partition("\n")[0]
-
-
 def method_class(name: str) -> "type[Method]":
-    """The class of a method: the one `Method` that its file defines."""
+    """Load the class of a method: the one `Method` that its file defines.
+
+    >>> method_class("fsr-logit").__name__
+    'FsrLogit'
+    """
     module = import_module(f"{__name__}.{_module(name)}")
     base = import_module(f"{__name__}.base").Method
     classes = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base))
@@ -59,7 +59,13 @@ def method_class(name: str) -> "type[Method]":
 
 
 def check_options(name: str, options: Mapping[str, Any], settings: Iterable[str]) -> None:
-    """Raise if a method does not have all of its `options`; `settings` are an experiment's own, and no options."""
+    """Raise if a method does not have one of these options, or has it of another type.
+
+    Args:
+        name: of the method.
+        options: values by name.
+        settings: names of the experiment's own settings, which are no options.
+    """
     known = {field.name: field.type for field in fields(method_class(name)) if field.name not in set(settings)}
     for option, value in options.items():
         if option not in known:
@@ -73,7 +79,16 @@ def check_options(name: str, options: Mapping[str, Any], settings: Iterable[str]
 
 
 def build(name: str, settings: dict[str, Any], options: dict[str, Any]) -> "Method":
-    """A method with those `settings` of the experiment that it has a use for, and all of its `options`."""
+    """Build a method with those settings that it uses, and all of its options.
+
+    Args:
+        name: of the method.
+        settings: of an experiment, by name; those that the method does not have are left out.
+        options: the method's own, by name; raises if it does not have one of them.
+
+    >>> build("fsr-distill", {"strength": 3.0, "epochs": 5}, {"temperature": 4.0}).temperature
+    4.0
+    """
     cls = method_class(name)
     check_options(name, options, settings)
     known = {field.name for field in fields(cls)}

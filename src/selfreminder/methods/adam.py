@@ -4,10 +4,11 @@ min  mean over the current task of L(f(x), y)
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from selfreminder.methods.base import Method
 
 
 @dataclass(kw_only=True)
 class Adam(Method):
-    pass
+    is_fine_tuning: ClassVar[bool] = True

@@ -26,6 +26,10 @@ _VALIDATION_ITEMS = 500
 """of a memory, looked at beside validation data"""
 
 
+Heads = Literal["any", "one", "per task"]
+"""of a model: one that all tasks share, one per task, or either"""
+
+
 class Batch(NamedTuple):
     """A mini-batch of the training set."""
 
@@ -48,13 +52,20 @@ class Step(NamedTuple):
 
 @dataclass(kw_only=True)
 class Method:
-    """Fine-tuning: the defaults of every method. Its dataclass fields are its options.
+    """Fine-tuning: the defaults of every method.
 
-    A method that acts only between tasks is told apart by what it does in `after_task`. All that a method
-    carries to the next task is in `state_dict`, so that a run can be resumed from it.
+    Its class variables are facts that the catalogue shows, its dataclass fields are its settings and options. All
+    that a method carries to the next task is in `state_dict`, so that a run can be resumed from it.
     """
 
     optimizer: ClassVar[str] = "adam"
+    """what it is trained by unless an experiment says otherwise"""
+    is_fine_tuning: ClassVar[bool] = False
+    """it is a baseline that does nothing about forgetting, and is named by its optimizer"""
+    is_reference: ClassVar[bool] = False
+    """it looks at all data of all tasks so far: others are measured by it"""
+    heads: ClassVar[Heads] = "any"
+    """the output heads that it needs"""
     clip: ClassVar[float] = 1e4
     """the largest gradient norm, in protocols that clip"""
 

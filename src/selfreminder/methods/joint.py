@@ -5,6 +5,7 @@ min  mean over tasks 1…T of L(f(x), y)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from selfreminder.methods.base import Method
 
 @dataclass(kw_only=True)
 class Joint(Method):
+    is_reference: ClassVar[bool] = True
+
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         self._stream, self._seen, self._kept = stream, 0, {}
         self._validation: tuple[int, Split] | None = None

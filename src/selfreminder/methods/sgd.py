@@ -12,3 +12,4 @@ from selfreminder.methods.base import Method
 @dataclass(kw_only=True)
 class Sgd(Method):
     optimizer: ClassVar[str] = "sgd"
+    is_fine_tuning: ClassVar[bool] = True

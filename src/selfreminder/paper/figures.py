@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
+from selfreminder.experiment.catalogue import references, uses
 from selfreminder.experiment.records import Records, by_experiment
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.uses import uses
 from selfreminder.paper.specs import FIGURES, Figure
 from selfreminder.report.curves import Estimate, results
 from selfreminder.report.findings import Entry
@@ -105,7 +105,7 @@ class Shown:
     @property
     def made_up(self) -> bool:
         """Whether its images are."""
-        return any("generated" in experiment.data for experiment in self.wanted)
+        return any(experiment.has_generated_data for experiment in self.wanted)
 
     @cached_property
     def lines(self) -> tuple[Entry, ...]:
@@ -117,7 +117,7 @@ class Shown:
         found: list[Entry] = []
         for name, runs in groups.items():
             one = runs[0].experiment
-            joint = [run for run in self.runs if run.experiment.method == "joint" and one.method != "joint"]
+            joint = [] if one.method in references() else [r for r in self.runs if r.experiment.method in references()]
             bounds = [run for run in joint if run.experiment.width == one.width]
             colour, marker = look(one.method, methods)
             place = sum(line.method == one.method for line in found)

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.seeds import seed_for
 from selfreminder._base.sizes import Size
-from selfreminder.benchmarks.color_spaces import SPACES, to_color_space
+from selfreminder.benchmarks.color_cifar10 import SPACES, to_color_space
 from selfreminder.benchmarks.models import Network, build_model
 from selfreminder.data import cifar, dataset, load, source
 from selfreminder.data.content import is_archive

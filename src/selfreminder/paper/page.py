@@ -8,7 +8,8 @@ from xml.etree.ElementTree import Element
 
 from selfreminder import __version__
 from selfreminder._base.errors import MemoryFileError
-from selfreminder.benchmarks.catalogue import Scale, benchmark
+from selfreminder.benchmarks import Scale
+from selfreminder.experiment.catalogue import benchmark, references
 from selfreminder.experiment.tuning.tuned import untuned_sentence
 from selfreminder.memory.file import open_memory
 from selfreminder.paper.claims import Verdict
@@ -100,7 +101,7 @@ def figure_block(shown: Shown, verdicts: Sequence[Verdict]) -> Element:
         said.append(_figure(shown, drawn))
     elif shown.runs:
         why = "joint training is less than 5 points above guessing, so that ρ means nothing."
-        if not any(line.result.rho_curve for line in shown.lines if line.method != "joint"):
+        if not any(line.result.rho_curve for line in shown.lines if line.method not in references()):
             why = "ρ needs a run of joint training with the same seed."
         said.append(note(f"Nothing to draw: {why}"))
     if verdicts:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from selfreminder.experiment.catalogue import references
 from selfreminder.paper.figures import AVERAGE, DASHES, LinePanel, Plate, Shown, curve, limits
 from selfreminder.paper.figures_memory import bytes_kept, bytes_kept_with_heads, memory_sizes
 from selfreminder.paper.figures_probes import heatmaps, logit_bars
@@ -47,7 +48,7 @@ def _rho(shown: Shown) -> Plate | None:
 
 def _mixture(shown: Shown) -> Plate:
     lines = _best_first(shown.lines)
-    ratios = [curve(line, line.result.rho_curve) for line in lines if line.method != "joint"]
+    ratios = [curve(line, line.result.rho_curve) for line in lines if line.method not in references()]
     average = tuple(curve(line, line.result.average_curve) for line in lines)
     # Without it, a reader would take what data sets differ in for what methods do.
     note = "The seed draws the order of the data sets: until the last, averages of seeds are of different ones."

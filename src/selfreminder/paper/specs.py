@@ -12,7 +12,8 @@ from typing import Any
 
 from selfreminder._base.errors import unknown
 from selfreminder._base.sizes import Size
-from selfreminder.benchmarks.catalogue import SCALES, benchmark
+from selfreminder.benchmarks import SCALES
+from selfreminder.experiment.catalogue import benchmark
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.spec import Experiment
 

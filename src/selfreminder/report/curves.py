@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from selfreminder.experiment.catalogue import references
 from selfreminder.experiment.records import Records
 from selfreminder.metrics import (
     backward_transfer,
@@ -99,7 +100,7 @@ def results(records: Iterable[Records]) -> list[MethodResult]:
     for record in records:
         if record.done:
             groups.setdefault(record.experiment.method, []).append(record)
-    joint = {record.experiment.seed: record for record in groups.get("joint", [])}
+    joint = {record.experiment.seed: record for name in references() for record in groups.get(name, [])}
     return [_result(method, runs, joint) for method, runs in groups.items()]
 
 

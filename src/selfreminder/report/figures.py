@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from selfreminder._base.atomic import replace_file
+from selfreminder.experiment.catalogue import references
 from selfreminder.experiment.tuning.choice import Outcome, Tried, is_numeric, text_of
 from selfreminder.report.curves import Estimate, MethodResult
 from selfreminder.report.style import look
@@ -53,7 +54,7 @@ def entitle(figure: Figure, title: str) -> None:
 
 def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
     """The forgetting ratio ρ after each task, as `stem`.png and `stem`.svg; nothing where it is undefined."""
-    drawn = [r for r in results if r.method != "joint" and r.rho_curve and None not in r.rho_curve]
+    drawn = [r for r in results if r.method not in references() and r.rho_curve and None not in r.rho_curve]
     if not drawn:
         return []
     with styled():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder._base.errors import SelfReminderError
+from selfreminder.experiment.catalogue import references
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders, show
 from selfreminder.experiment.pool.failures import read_failure
 from selfreminder.experiment.records import RECORDS, Records, read_current
@@ -157,14 +158,14 @@ def _entries(runs: Sequence[Records]) -> tuple[Entry, ...]:
         if run.done:
             settings = replace(run.experiment, seed=0).key
             methods.setdefault(run.experiment.method, {}).setdefault(settings, []).append(run)
-    bounds = [run for runs in methods.get("joint", {}).values() for run in runs]
+    bounds = [run for name in references() for runs in methods.get(name, {}).values() for run in runs]
     entries: list[Entry] = []
     for method, variants in methods.items():
         colour, marker = look(method, list(methods))
         experiments = [variant[0].experiment for variant in variants.values()]
         for place, (experiment, group) in enumerate(zip(experiments, variants.values())):
             name = method + _special(experiment, experiments)
-            result = grouped(group if method == "joint" else [*group, *bounds], ())[0].result
+            result = grouped(group if method in references() else [*group, *bounds], ())[0].result
             entries.append(Entry(name, experiment, tuple(group), result, colour, other_marker(marker, place)))
     return tuple(sorted(entries, key=lambda entry: (-entry.result.task_average.mean, entry.name)))
 

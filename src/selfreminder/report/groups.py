@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from selfreminder.experiment.catalogue import references
 from selfreminder.experiment.records import Records
 from selfreminder.metrics import task_average
 from selfreminder.report.curves import Estimate, MethodResult, results
@@ -34,11 +35,11 @@ def grouped(records: Iterable[Records], varying: Sequence[str]) -> list[Group]:
             groups.setdefault(replace(record.experiment, seed=0).key, []).append(record)
     bounds: dict[tuple[Any, ...], list[Records]] = {}
     for runs in groups.values():
-        if runs[0].experiment.method == "joint":
+        if runs[0].experiment.method in references():
             bounds.setdefault(_bound(runs[0]), runs)
     found = []
     for runs in groups.values():
-        joint = [] if runs[0].experiment.method == "joint" else bounds.get(_bound(runs[0]), [])
+        joint = [] if runs[0].experiment.method in references() else bounds.get(_bound(runs[0]), [])
         values = runs[0].experiment.as_dict()
         validation = Estimate.of([task_average(run.validation)[-1] for run in runs])
         found.append(Group({name: values[name] for name in varying}, results([*runs, *joint])[0], validation))

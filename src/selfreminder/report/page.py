@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element
 
 from selfreminder import __version__
 from selfreminder._base.sizes import show_bytes
+from selfreminder.experiment.catalogue import method_facts, references
 from selfreminder.experiment.tuning.tuned import untuned_sentence
 from selfreminder.metrics import t_interval, task_average
 from selfreminder.report.curves import Estimate
@@ -15,7 +16,6 @@ from selfreminder.report.html.markup import Child, decimal, element
 from selfreminder.report.settings import redo_block, settings_block
 from selfreminder.report.svg.charts import Series, heat_scale, heatmap, legend, line_chart, swatch
 
-_FINE_TUNING = ("adam", "sgd")
 _SHORT = 20
 """letters of a name that is not broken at its hyphens"""
 _MEASURES: dict[str, tuple[Callable[[Entry], Estimate | None], str]] = {
@@ -67,7 +67,7 @@ def overview_block(streams: Mapping[str, Findings]) -> Element:
         if not found.entries:
             rows.append([name, "–", "–", done])
             continue
-        best = next((entry for entry in found.entries if entry.method != "joint"), found.entries[0])
+        best = next((entry for entry in found.entries if entry.method not in references()), found.entries[0])
         link = element("a", name, href=f"#{_id(name)}")
         rows.append([link, _named(best), number(best.result.task_average), done])
     made = table(["Stream", "Best", "Task average", "Runs done"], rows, "On test data", words=("Best",))
@@ -86,14 +86,14 @@ def answer(found: Findings) -> Element:
     """What came out, in one sentence: the best method, fine-tuning, joint training."""
     if not found.entries:
         return element("p", "No run is done yet.", class_="answer")
-    bounds = [entry for entry in found.entries if entry.method == "joint"]
+    bounds = [entry for entry in found.entries if entry.method in references()]
     best, *others = [entry for entry in found.entries if entry not in bounds] or bounds
     plain: dict[str, Entry] = {}
     for entry in others:
-        if entry.method in _FINE_TUNING:
+        if method_facts(entry.method).is_fine_tuning:
             plain.setdefault(entry.method, entry)
     named = list(plain.values())
-    name = f"Fine-tuning by {best.name}" if best.method in _FINE_TUNING else best.name
+    name = f"Fine-tuning by {best.name}" if method_facts(best.method).is_fine_tuning else best.name
     tasks = _count(len(best.result.average_curve), "task")
     said: list[Child] = [
         element("strong", name, class_="short" if len(name) < _SHORT else None),
@@ -101,8 +101,8 @@ def answer(found: Findings) -> Element:
         _mean(best),
         f" over {tasks}",
     ]
-    if best.method in _FINE_TUNING and any(entry.method not in _FINE_TUNING for entry in others):
-        nearest = next(entry for entry in others if entry.method not in _FINE_TUNING)
+    nearest = next((entry for entry in others if not method_facts(entry.method).is_fine_tuning), None)
+    if method_facts(best.method).is_fine_tuning and nearest is not None:
         said += [f"; the best that is not fine-tuning, {nearest.name}, ", _mean(nearest)]
         named.insert(0, nearest)
     for place, entry in enumerate(plain.values()):
@@ -170,7 +170,7 @@ def accuracy_block(entries: Sequence[Entry]) -> Element:
 
 def ratio_block(entries: Sequence[Entry]) -> Element | None:
     """The forgetting ratio ρ after each task; None where no method has one."""
-    drawn = [entry for entry in entries if entry.method != "joint" and any(entry.result.rho_curve)]
+    drawn = [entry for entry in entries if entry.method not in references() and any(entry.result.rho_curve)]
     if not drawn:
         return None
     series = _series(drawn, [entry.result.rho_curve for entry in drawn])
@@ -242,7 +242,7 @@ def _id(name: str) -> str:
 
 def _warnings(found: Findings) -> list[Element]:
     said = []
-    if any("generated" in experiment.data for experiment in found.experiments):
+    if any(experiment.has_generated_data for experiment in found.experiments):
         said.append(warning("Made-up images: this shows that the command works, not how methods compare."))
     if found.redo and found.redo.comparison and found.redo.comparison.untuned:
         said.append(warning(untuned_sentence(found.redo.comparison.untuned)))

@@ -5,17 +5,15 @@ from collections import Counter
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from selfreminder import methods, selection
-from selfreminder.benchmarks.catalogue import SCALES, benchmark
+from selfreminder import selection
+from selfreminder.benchmarks import SCALES
+from selfreminder.experiment.catalogue import benchmark, method_facts, uses
 from selfreminder.experiment.folder import TABLE, show
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.uses import uses
+from selfreminder.methods import OPTIMIZERS
 from selfreminder.report.findings import Findings
 from selfreminder.report.html.blocks import facts, note, section, table, warning
 from selfreminder.report.html.markup import Child, element
-
-_STEP_SIZES = {"adam": 1e-4, "sgd": 1e-3}
-"""the paper's, of runs that name none: see `selfreminder.training.Training`"""
 
 
 def settings_block(found: Findings) -> Element:
@@ -40,7 +38,7 @@ def settings_block(found: Findings) -> Element:
         ("Device", _values(runs, "device"), ""),
     ]
     rows = [
-        [element("span", name, element("small", methods.summary(run.method))), *_own(run)]
+        [element("span", name, element("small", method_facts(run.method).summary)), *_own(run)]
         for name, run in _kinds(found).items()
     ]
     headings = ["Method", "Optimiser", "Step size", "λ"]
@@ -110,10 +108,9 @@ def _memory(run: Experiment) -> str:
 
 def _own(run: Experiment) -> list[str]:
     """A method's optimiser, step size, λ and options, with the defaults filled in."""
-    kind = methods.method_class(run.method)
-    optimizer = run.optimizer or kind.optimizer
-    step_size = _STEP_SIZES[optimizer] if run.lr is None else run.lr
-    strength = kind.__dataclass_fields__.get("strength")
-    used = strength and (strength.default if run.strength is None else run.strength)
+    facts = method_facts(run.method)
+    optimizer = run.optimizer or facts.optimizer
+    step_size = OPTIMIZERS[optimizer] if run.lr is None else run.lr
+    used = facts.strength if run.strength is None or facts.strength is None else run.strength
     options = ", ".join(f"{name} {show(value)}" for name, value in run.options.items())
     return [optimizer, show(step_size), "–" if used is None else show(float(used)), options]

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from selfreminder.data import dataset, source
+from selfreminder.experiment.catalogue import benchmark, references
 from selfreminder.experiment.spec import Experiment
 
 _BASE = 600_000_000
@@ -22,10 +23,10 @@ def need(experiment: Experiment, data_dir: str | None = None) -> int:
     """About how many bytes a worker takes for an experiment; rather too many than too few."""
     files = (path for name in experiment.data_sets for path in source.find(dataset(name), data_dir).values())
     size = sum(path.stat().st_size for path in set(files))
-    if experiment.benchmark.startswith("split-") or experiment.benchmark == "mixture":
-        return _BASE + size * _COPIES  # tasks are parts of the data
+    if benchmark(experiment.benchmark).parts_of_data:
+        return _BASE + size * _COPIES
     # Each task is another form of all the data: its test part stays, and joint training looks at all of it.
-    return _BASE + size * (_COPIES + experiment.tasks * (8 if experiment.method == "joint" else 1))
+    return _BASE + size * (_COPIES + experiment.tasks * (8 if experiment.method in references() else 1))
 
 
 def workers_that_fit(
@@ -36,7 +37,7 @@ def workers_that_fit(
     free = free_memory() if free is None else free
     if free is None:
         return wanted, None
-    like = {(e.data, e.benchmark, e.tasks, e.method == "joint"): e for e in experiments}
+    like = {(e.data, e.benchmark, e.tasks, e.method in references()): e for e in experiments}
     largest = max((need(experiment, data_dir) for experiment in like.values()), default=_BASE)
     fitting = max(1, free // largest)
     if fitting >= wanted:

@@ -8,11 +8,11 @@ from typing import Any
 
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
+from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.choice import Choice, Outcome, Settings, is_numeric, name_of, optimizer, text_of
 from selfreminder.experiment.tuning.tuned import CHOSEN, section_of, tuned
-from selfreminder.experiment.uses import uses
 
 STRENGTHS = {
     "fsr-logit": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),

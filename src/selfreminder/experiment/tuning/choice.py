@@ -7,27 +7,24 @@ the highest validation accuracy on the newest task, averaged over tasks; sgd's i
 adam's; if none is, the largest.
 """
 
-import ast
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from selfreminder import methods
+from selfreminder.experiment.catalogue import method_facts
 from selfreminder.experiment.folder import show
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import Keys
+from selfreminder.methods import OPTIMIZERS
 from selfreminder.metrics import mean_and_stderr, task_average
 
 _NEAR = 0.02
-_ADAMS_OWN = 0.0001
-"""the step size of adam that goes without saying"""
 
 Settings = dict[str, Any]
 
@@ -58,7 +55,7 @@ class Choice:
     @property
     def by_newest(self) -> bool:
         """Whether it is judged by the newest tasks alone."""
-        return self.method in ("adam", "sgd") and set(self.candidates) == {"lr"}
+        return method_facts(self.method).is_fine_tuning and set(self.candidates) == {"lr"}
 
     def digest(self, *more: object) -> str:
         """A name for exactly this choice, so that trials of another one have no part in it."""
@@ -78,7 +75,7 @@ class Choice:
         return [] if self.reference is None else self._with_seeds(self.reference)
 
     def _with_seeds(self, experiment: Experiment) -> list[Experiment]:
-        if experiment.lr == _ADAMS_OWN and optimizer(experiment) == "adam":
+        if experiment.lr == OPTIMIZERS["adam"] and optimizer(experiment) == "adam":
             experiment = replace(experiment, lr=None)  # the same run, which may have been made
         return [replace(experiment, seed=seed) for seed in self.seeds]
 
@@ -175,11 +172,5 @@ def name_of(settings: Mapping[str, Any]) -> str:
 
 
 def optimizer(experiment: Experiment) -> str:
-    """What an experiment is trained by, read from its method's file as its help is: without torch."""
-    if experiment.optimizer is not None:
-        return experiment.optimizer
-    path = Path(methods.__file__).with_name(f"{experiment.method.replace('-', '_')}.py")
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "optimizer":
-            return ast.literal_eval(node.value) if node.value is not None else "adam"
-    return "adam"
+    """Name the optimizer that an experiment is trained by."""
+    return experiment.optimizer or method_facts(experiment.method).optimizer

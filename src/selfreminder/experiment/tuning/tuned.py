@@ -15,9 +15,8 @@ from selfreminder import methods
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
-from selfreminder.benchmarks.catalogue import BENCHMARKS, benchmark
-from selfreminder.experiment.uses import uses
-from selfreminder.experiment.values import typed
+from selfreminder.experiment.catalogue import benchmark, read_catalogue, uses
+from selfreminder.experiment.spec import parse_value
 
 TUNED = Path(__file__).with_name("tuned.toml")
 CHOSEN = ("strength", "lr", "optimizer", "weight_decay", "batch_size", "memory_batch", "over_tasks", "plateau")
@@ -99,11 +98,11 @@ def _read(path: Path, *_: int) -> Table:
         if name == "default":
             _check(path, (name,), of_name)
             continue
-        if name not in BENCHMARKS:
-            raise SelfReminderError(f"{path}: {unknown('benchmark', name, (*BENCHMARKS, 'default'))}")
+        if name not in (known := read_catalogue().benchmarks):
+            raise SelfReminderError(f"{path}: {unknown('benchmark', name, (*known, 'default'))}")
         for scale, entries in _tables(path, (name,), of_name).items():
-            if scale not in BENCHMARKS[name].scales:
-                raise SelfReminderError(f"{path}: [{name}]: {unknown('scale', scale, BENCHMARKS[name].scales)}")
+            if scale not in known[name].scales:
+                raise SelfReminderError(f"{path}: [{name}]: {unknown('scale', scale, known[name].scales)}")
             _check(path, (name, scale), entries)
     return table
 
@@ -123,7 +122,7 @@ def _check(path: Path, keys: Keys, entries: Table) -> None:
                     if field not in _KNOWN:
                         raise unknown("field", field, _KNOWN)
                     if field in CHOSEN:
-                        typed(field, value)
+                        parse_value(field, value)
                 except SelfReminderError as error:
                     raise SelfReminderError(f"{path}: [{'.'.join(place)}]: {error}") from None
 

@@ -155,7 +155,7 @@ class Runs:
         wanted = {key: e for key, e in shown.items() if all(_has(e, *setting) for setting in settings.items())}
         said = ", ".join(_SAID[setting](value) for setting, value in settings.items())
         name = f"{method} ({said})" if said else method
-        if any("generated" in e.data for e in wanted.values()):
+        if any(e.has_generated_data for e in wanted.values()):
             raise NotEnoughDataError(f"the images of {figure_name} are made up at scale {self.scale}")
         found = [self._found[key] for key in wanted if key in self._found]
         done = [record for record in found if record.done]

@@ -9,8 +9,8 @@ from skimage import color
 from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.benchmarks import color_spaces as colors
-from selfreminder.benchmarks.color_spaces import SPACES, to_color_space
+from selfreminder.benchmarks import color_cifar10 as colors
+from selfreminder.benchmarks.color_cifar10 import SPACES, to_color_space
 
 REFERENCE = {"yiq": color.rgb2yiq, "yuv": color.rgb2yuv, "hsv": color.rgb2hsv, "hed": color.rgb2hed}
 

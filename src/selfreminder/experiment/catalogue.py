@@ -1,0 +1,155 @@
+"""The catalogue: facts about every method and benchmark, without importing torch.
+
+A method declares its facts on its class, a benchmark on its value `BENCHMARK`. To read them would import torch, so
+they are kept in an index, `catalogue.json`, with a digest of the source files that it was made of. Where the digest is
+that of the files, the index is read; where it is not, because somebody edited or added a file, the files are imported
+instead. So a new method or benchmark is one new file, and known at once. `make format` writes the index anew.
+"""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from selfreminder import benchmarks as benchmark_files
+from selfreminder import methods as method_files
+from selfreminder._base.atomic import write_text
+from selfreminder._base.errors import unknown
+from selfreminder.benchmarks import Benchmark, Scale
+
+INDEX = Path(__file__).with_suffix(".json")
+
+_SIZE = ("per_class", "per_task", "budget")
+_SETTINGS = ("strength", "select", "codec", "logit_codec", "memory_batch", "over_tasks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodFacts:
+    """The facts about a method: see `selfreminder.methods.base.Method`, where they are explained."""
+
+    summary: str
+    """the first line of its file's docstring"""
+    optimizer: str
+    is_fine_tuning: bool
+    is_reference: bool
+    heads: str
+    settings: tuple[str, ...]
+    """its dataclass fields: settings of an experiment that it uses, and options of its own"""
+    strength: float | None
+    """the default λ; None without one"""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The facts about all methods and benchmarks, by name."""
+
+    methods: dict[str, MethodFacts]
+    benchmarks: dict[str, Benchmark]
+
+
+@cache
+def read_catalogue() -> Catalogue:
+    """Read the catalogue from its index, or make it by importing all files where the index is not theirs.
+
+    >>> "fsr-logit" in read_catalogue().methods, "permuted-mnist" in read_catalogue().benchmarks
+    (True, True)
+    """
+    index = json.loads(INDEX.read_text(encoding="utf-8")) if INDEX.is_file() else {}
+    if index.get("sha256") != _digest():
+        index = make_index()
+    methods = {
+        name: MethodFacts(**facts | {"settings": tuple(facts["settings"])}) for name, facts in index["methods"].items()
+    }
+    return Catalogue(methods, {name: _benchmark(facts) for name, facts in index["benchmarks"].items()})
+
+
+def method_facts(name: str) -> MethodFacts:
+    """Give the facts about a method.
+
+    >>> method_facts("joint").is_reference, method_facts("hat").heads, method_facts("sgd").optimizer
+    (True, 'per task', 'sgd')
+    """
+    found = read_catalogue().methods
+    if name not in found:
+        raise unknown("method", name, found)
+    return found[name]
+
+
+def benchmark(name: str) -> Benchmark:
+    """Give the facts about a benchmark.
+
+    >>> benchmark("split-mnist").scales["demo"].tasks
+    5
+    """
+    found = read_catalogue().benchmarks
+    if name not in found:
+        raise unknown("benchmark", name, found)
+    return found[name]
+
+
+def uses(method: str, field: str) -> bool:
+    """Tell whether a run of a method can depend on a field of its experiment.
+
+    >>> uses("adam", "per_class"), uses("fsr-logit", "per_class"), uses("adam", "epochs")
+    (False, True, True)
+    """
+    if field not in (*_SIZE, *_SETTINGS):
+        return True
+    return ("size" if field in _SIZE else field) in method_facts(method).settings
+
+
+def references() -> tuple[str, ...]:
+    """Give the names of the methods that others are measured by.
+
+    >>> references()
+    ('joint',)
+    """
+    return tuple(name for name, facts in read_catalogue().methods.items() if facts.is_reference)
+
+
+def _benchmark(facts: dict[str, Any]) -> Benchmark:
+    scales = {name: Scale(**of | {"methods": tuple(of["methods"])}) for name, of in facts["scales"].items()}
+    return Benchmark(**facts | {"methods": tuple(facts["methods"]), "scales": scales})
+
+
+def make_index() -> dict[str, Any]:
+    """Make the index by importing all methods and benchmarks."""
+    return {
+        "benchmarks": {
+            name: dataclasses.asdict(benchmark_files.load_benchmark(name)) for name in benchmark_files.names()
+        },
+        "methods": {name: dataclasses.asdict(_facts_of_class(name)) for name in method_files.names()},
+        "sha256": _digest(),
+    }
+
+
+def write_index() -> None:
+    """Write the index anew."""
+    write_text(INDEX, json.dumps(make_index(), indent=1, ensure_ascii=False) + "\n")
+
+
+def _facts_of_class(name: str) -> MethodFacts:
+    kind = method_files.method_class(name)
+    fields: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(kind)}
+    return MethodFacts(
+        summary=(import_module(kind.__module__).__doc__ or "").partition("\n")[0],
+        optimizer=kind.optimizer,
+        is_fine_tuning=kind.is_fine_tuning,
+        is_reference=kind.is_reference,
+        heads=kind.heads,
+        settings=tuple(fields),
+        strength=fields.get("strength"),
+    )
+
+
+def _digest() -> str:
+    """Digest the sources of all methods and benchmarks."""
+    digest = hashlib.sha256()
+    for package in (method_files, benchmark_files):
+        for path in sorted(Path(package.__path__[0]).glob("*.py")):
+            digest.update(f"{package.__name__}/{path.name}\n{path.read_text(encoding='utf-8')}\0".encode())
+    return digest.hexdigest()
