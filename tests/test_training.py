@@ -12,6 +12,7 @@ from selfreminder._base.errors import SelfReminderError, TrainingDivergedError
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.stream import Stream
+from selfreminder.methods import OPTIMIZERS
 from selfreminder.methods.base import Batch, Method, Step
 from selfreminder.methods.ewc import Ewc
 from selfreminder.methods.hat import Hat
@@ -269,3 +270,12 @@ def test_hats_protocol_clips_at_the_methods_norm(digits: Stream, plateau: bool) 
     train(model, digits[0], Clipped(), how)
     moved = (nn.utils.parameters_to_vector(model.parameters()) - before).norm().item()
     assert moved == pytest.approx(0.01, rel=1e-3) if plateau else moved > 0.2
+
+
+def test_the_step_sizes_are_the_papers_unless_others_are_named() -> None:
+    assert OPTIMIZERS == {"adam": 1e-4, "sgd": 1e-3}
+    weight = torch.zeros(1, requires_grad=True)
+    for name, usual in OPTIMIZERS.items():
+        for lr in (None, 0.3):
+            optimizer = Training(optimizer=name, lr=lr).make_optimizer([{"params": [weight]}])
+            assert optimizer.param_groups[0]["lr"] == (lr or usual)

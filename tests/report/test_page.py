@@ -14,7 +14,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from selfreminder import training as train
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size, show_bytes
 from selfreminder.cli.main import app, main
@@ -22,7 +21,6 @@ from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import write_grid
 from selfreminder.experiment.records import RECORDS, read
 from selfreminder.experiment.spec import Experiment
-from selfreminder.report import settings
 from selfreminder.report.curves import results
 from selfreminder.report.findings import find
 from selfreminder.report.html.markup import in_words
@@ -424,10 +422,6 @@ def test_runs_of_the_papers_figures(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert page.text.count(command) == 2  # where it leads, and how to do it again
     write_grid(tmp_path, runs, {"figure": ["all"], "scale": "tiny"})
     assert find(tmp_path).redo is None
-
-
-def test_the_paper_has_these_step_sizes() -> None:
-    assert settings._STEP_SIZES == train._LEARNING_RATES
 
 
 def test_made_up_images_are_said_to_be(tmp_path: Path) -> None:
