@@ -28,7 +28,7 @@ from selfreminder.experiment.pool.progress import Done, Failed, Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read
 from selfreminder.experiment.run import _Run, run, stream_of
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuning.tuned import not_tuned, tuned
+from selfreminder.experiment.tuning.tuned import describe_untuned, find_tuned
 from selfreminder.memory.file import open_memory
 from selfreminder.methods.adam import Adam
 from selfreminder.training import StoppedError, Training
@@ -353,17 +353,17 @@ def test_every_method_has_a_strength_and_it_is_known_who_chose_it() -> None:
     with_strength = [name for name in methods.names() if "strength" in methods.method_class(name).__dataclass_fields__]
     for name, of_benchmark in read_catalogue().benchmarks.items():
         for scale in of_benchmark.scales:
-            assert all(tuned(name, scale, method)["strength"] > 0 for method in with_strength)
+            assert all(find_tuned(name, scale, method)["strength"] > 0 for method in with_strength)
     for method in ("sgd", "fsr-logit", "fsr-distill", "fsr-logitlab"):
-        assert not_tuned("permuted-mnist", "small", method) is None
-    assert not_tuned("mixture", "demo", "fsr-logit") == "fsr-logit: defaults"
-    assert not_tuned("permuted-mnist", "small", "fsr-logit", Size(50)) is None
-    assert not_tuned("permuted-mnist", "small", "fsr-logit", Size(1)) is None
-    assert not_tuned("permuted-mnist", "small", "fsr-logit", Size(2)) == (
+        assert describe_untuned("permuted-mnist", "small", method) is None
+    assert describe_untuned("mixture", "demo", "fsr-logit") == "fsr-logit: defaults"
+    assert describe_untuned("permuted-mnist", "small", "fsr-logit", Size(50)) is None
+    assert describe_untuned("permuted-mnist", "small", "fsr-logit", Size(1)) is None
+    assert describe_untuned("permuted-mnist", "small", "fsr-logit", Size(2)) == (
         "fsr-logit (2 per class): what was chosen for 50 per class"
     )
-    assert not_tuned("permuted-mnist", "small", "ewc", Size(2)) is None  # it has no memory
-    own, other = (tuned("permuted-mnist", "small", "fsr-logit", Size(n))["strength"] for n in (50, 1))
+    assert describe_untuned("permuted-mnist", "small", "ewc", Size(2)) is None  # it has no memory
+    own, other = (find_tuned("permuted-mnist", "small", "fsr-logit", Size(n))["strength"] for n in (50, 1))
     assert own < other  # few items need a stronger hold
     assert Comparison(benchmark="mixture", scale="demo", methods=("sgd", "hat")).untuned == ["hat: defaults"]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import optuna
 import pytest
+import tomlkit
 from hypothesis import given
 from hypothesis import settings as with_settings
 from hypothesis import strategies as st
@@ -21,7 +22,6 @@ from hypothesis import strategies as st
 from selfreminder import benchmarks, methods
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size
-from selfreminder.cli import tune as command_line
 from selfreminder.cli.main import main
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import read_grid
@@ -38,10 +38,10 @@ from selfreminder.experiment.tuning.search import Search
 from selfreminder.experiment.tuning.study import JOURNAL, Study, claimed, open_journal
 from selfreminder.experiment.tuning.tuned import (
     TUNED,
-    not_tuned,
+    describe_untuned,
+    find_tuned,
+    locate_section,
     read_table,
-    section_of,
-    tuned,
     with_section,
     write_sections,
 )
@@ -499,17 +499,21 @@ def test_a_table_goes_before_the_one_that_comes_with_selfreminder(tmp_path: Path
     )
 
     def chosen(method: str, size: Size | None = None, benchmark: str = "permuted-mnist") -> dict[str, Any]:
-        return tuned(benchmark, "small", method, size, table)
+        return find_tuned(benchmark, "small", method, size, table)
 
     assert chosen("ewc") == {"strength": 7, "lr": 0.002}
-    assert chosen("fsr-logit") == tuned("permuted-mnist", "small", "fsr-logit")
-    assert chosen("fsr-logit", Size(1)) == tuned("permuted-mnist", "small", "fsr-logit", Size(1)) != chosen("fsr-logit")
+    assert chosen("fsr-logit") == find_tuned("permuted-mnist", "small", "fsr-logit")
+    assert (
+        chosen("fsr-logit", Size(1))
+        == find_tuned("permuted-mnist", "small", "fsr-logit", Size(1))
+        != chosen("fsr-logit")
+    )
     assert chosen("icarl", Size(1))["strength"] == 8
-    assert chosen("icarl", Size(77)) == chosen("icarl") == tuned("permuted-mnist", "small", "icarl")
+    assert chosen("icarl", Size(77)) == chosen("icarl") == find_tuned("permuted-mnist", "small", "icarl")
     assert chosen("fsr-logit", Size(per_task=9), "split-cifar10") == {"strength": 9, "memory_batch": None}
-    assert not_tuned("split-cifar10", "small", "fsr-logit", Size(per_task=9), table) is None
-    assert not_tuned("mixture", "demo", "fsr-logit", None, table) == "fsr-logit: defaults"
-    assert not_tuned("mixture", "demo", "icarl", None, table) == "icarl: what was chosen with 3 tasks, 2 epochs"
+    assert describe_untuned("split-cifar10", "small", "fsr-logit", Size(per_task=9), table) is None
+    assert describe_untuned("mixture", "demo", "fsr-logit", None, table) == "fsr-logit: defaults"
+    assert describe_untuned("mixture", "demo", "icarl", None, table) == "icarl: what was chosen with 3 tasks, 2 epochs"
 
     (run,) = Comparison(benchmark="permuted-mnist", scale="small", methods=("ewc",), seeds=1, tuned=table).experiments
     assert (run.strength, run.lr) == (7, 0.002)
@@ -563,7 +567,7 @@ def test_a_table_that_changes_is_read_again(tmp_path: Path) -> None:
     table = tmp_path / "x.toml"
     for strength in (1, 22, 333):
         table.write_text(f"[permuted-mnist.demo.ewc]\nstrength = {strength}\n")
-        assert tuned("permuted-mnist", "demo", "ewc", table=table) == {"strength": strength}
+        assert find_tuned("permuted-mnist", "demo", "ewc", table=table) == {"strength": strength}
 
 
 numbers = st.floats(1e-6, 1e6).map(lambda value: float(f"{value:.3g}"))
@@ -593,7 +597,7 @@ def test_a_section_takes_the_place_of_its_like_and_nothing_else(changes: list[tu
     text = TUNED.read_text(encoding="utf-8")
     expected = tomllib.loads(text)
     for (benchmark, scale, method, size), entry in changes:
-        keys = section_of(benchmark, scale, method, size)
+        keys = locate_section(benchmark, scale, method, size)
         text = with_section(text, keys, entry)
         place = expected
         for key in keys[:-1]:
@@ -622,6 +626,27 @@ def test_comments_and_order_stay(tmp_path: Path) -> None:
         "\n[mixture.paper.fsr-logit]\nstrength = 7.0\n"
     )
     read_table(table)
+
+
+def test_the_committed_table_goes_through_the_editor_unchanged() -> None:
+    text = TUNED.read_text(encoding="utf-8")
+    assert tomlkit.dumps(tomlkit.parse(text)) == text
+
+
+def test_a_new_section_does_not_come_between_a_comment_and_what_it_is_on() -> None:
+    text = "[mixture.demo.ewc]\nstrength = 1\n\n# of another\n[permuted-mnist.demo.icarl]\nstrength = 2\n"
+    assert with_section(text, ("mixture", "demo", "lwf"), {"strength": 3.0}) == (
+        "[mixture.demo.ewc]\nstrength = 1\n\n[mixture.demo.lwf]\nstrength = 3.0\n"
+        "\n# of another\n[permuted-mnist.demo.icarl]\nstrength = 2\n"
+    )
+
+
+def test_a_section_after_those_of_its_sizes() -> None:
+    """Tables may have them in that order; where a method's own section is new, it goes before them."""
+    of_size, own = "[mixture.demo.icarl.at_per_class.1]\nstrength = 1\n", "[mixture.demo.icarl]\nstrength = {}\n"
+    keys, entry = ("mixture", "demo", "icarl"), {"strength": 3.0}
+    assert with_section(f"{of_size}\n{own.format(2)}", keys, entry) == f"{of_size}\n{own.format(3.0)}"
+    assert with_section(f"# a\n\n{of_size}", keys, entry) == f"# a\n\n{own.format(3.0)}\n{of_size}"
 
 
 def test_a_form_that_cannot_be_replaced_is_left_alone(tmp_path: Path) -> None:
@@ -776,7 +801,7 @@ def test_tunings_at_once_put_all_they_chose_into_one_table(tmp_path: Path, monke
     table, names = tmp_path / "t.toml", ["ewc", "lwf", "icarl", "fsr-logit"]
 
     def put(name: str) -> None:
-        command_line._put_into(table, {("default", name): {"strength": 1.0}})
+        write_sections(table, {("default", name): {"strength": 1.0}})
 
     with ThreadPoolExecutor(len(names)) as pool:  # each opens the lock by itself, as processes do
         list(pool.map(put, names))

@@ -8,7 +8,7 @@ import pytest
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks import SCALES
 from selfreminder.experiment.catalogue import benchmark, uses
-from selfreminder.experiment.tuning.tuned import tuned
+from selfreminder.experiment.tuning.tuned import find_tuned
 from selfreminder.paper.specs import FIGURES, experiments, figure
 
 MOST_RUNS = {"demo": 67, "small": 334, "medium": 240, "paper": 382}
@@ -72,7 +72,7 @@ def test_seeds() -> None:
 def test_strengths_are_those_of_the_table_for_each_size() -> None:
     for scale in SCALES:
         for run in experiments(FIGURES.values(), scale):
-            table = tuned(run.benchmark, scale, run.method, run.size)
+            table = find_tuned(run.benchmark, scale, run.method, run.size)
             assert run.strength == table.get("strength")
     one, own = (
         {e.strength for e in figure("memory-sizes").experiments("small") if (e.method, e.per_class) == ("fsr-logit", k)}

@@ -20,7 +20,7 @@ from selfreminder.experiment.folder import TABLE, keep_copy
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done
 from selfreminder.experiment.records import read
-from selfreminder.experiment.tuning.tuned import untuned_sentence
+from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.report.curves import MethodResult, results
 
 
@@ -158,5 +158,5 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
     if experiment.has_generated_data:
         print("Made-up images: this shows that the command works, not how methods compare.")
     if comparison.untuned:
-        print(untuned_sentence(comparison.untuned))
+        print(join_untuned(comparison.untuned))
     print(f"Figures: {', '.join(map(str, figures))}")

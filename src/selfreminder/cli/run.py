@@ -20,7 +20,7 @@ from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done, Failed
 from selfreminder.experiment.records import read
 from selfreminder.experiment.sweep import Sweep, read_sweep
-from selfreminder.experiment.tuning.tuned import untuned_sentence
+from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.report.groups import Group, grouped
 
 SPEC = "spec.toml"
@@ -147,7 +147,7 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
     if found:
         print_table(*_table(found, names))
     if sweep.untuned:
-        print(untuned_sentence(sweep.untuned))
+        print(join_untuned(sweep.untuned))
     if figures:
         print(f"Figures: {', '.join(map(str, figures))}")
 

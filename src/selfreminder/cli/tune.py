@@ -2,7 +2,6 @@
 
 import json as json_format
 import sys
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,6 @@ from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, 
 from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison_of, whole_number
 from selfreminder.cli.tables import print_table
 from selfreminder.experiment.catalogue import uses
-from selfreminder.experiment.lock import locked
 from selfreminder.experiment.spec import parse_text
 from selfreminder.experiment.tuning.candidates import TUNABLE, Tuning
 from selfreminder.experiment.tuning.choice import Choice, Outcome, Tried, text_of
@@ -192,7 +190,7 @@ def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path |
     if table is not None and sections:
         write_sections(table, sections, _HEADER)
         if into is not None:
-            _put_into(into, sections)
+            write_sections(into, sections, _HEADER)
     if as_json:
         results = [_as_dict(outcome, figures[outcome.choice.method]) for outcome in outcomes]
         at = {"benchmark": tuning.comparison.benchmark, "scale": tuning.comparison.scale, "folder": str(folder)}
@@ -216,13 +214,6 @@ def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path |
         print("A comparison says those fields itself: nothing was written to a table.")
     elif sections:
         print(f"Chosen: {', '.join(map(str, [table, *([into] if into else [])]))}")
-
-
-def _put_into(table: Path, sections: Mapping[tuple[str, ...], Mapping[str, Any]]) -> None:
-    """Change a table that other tunings may be changing too: one after the other."""
-    file = table.resolve()
-    with locked(file.parent, lock=f".{file.name}.lock"):
-        write_sections(table, sections, _HEADER)
 
 
 def _estimate(tried: Tried | None) -> Estimate | None:

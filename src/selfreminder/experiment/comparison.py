@@ -19,7 +19,7 @@ from selfreminder.experiment.folder import COMPARISON
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuning.tuned import CHOSEN, not_tuned, tuned
+from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, describe_untuned, find_tuned
 
 _PATIENCE = 1.0
 
@@ -91,7 +91,7 @@ class Comparison:
         facts = method_facts(method)
         if not facts.is_fine_tuning or scale.optimizer == facts.optimizer:  # a baseline is named by its optimizer
             own |= {"optimizer": scale.optimizer, "lr": scale.lr}
-        own |= tuned(self.benchmark, self.scale, method, size, self.tuned)
+        own |= find_tuned(self.benchmark, self.scale, method, size, self.tuned)
         return Experiment(
             benchmark=self.benchmark,
             method=method,
@@ -117,13 +117,13 @@ class Comparison:
     def untuned(self) -> list[str]:
         """Methods whose strength or step size nobody chose for this benchmark, scale and memory, and what is taken."""
         names = dict.fromkeys(experiment.method for experiment in self.experiments)
-        found = (not_tuned(self.benchmark, self.scale, name, self.size, self.tuned) for name in names)
+        found = (describe_untuned(self.benchmark, self.scale, name, self.size, self.tuned) for name in names)
         return [said for said in found if said is not None]
 
     @property
     def identity(self) -> dict[str, Any]:
         """What may not differ within a folder: all but methods, seeds, and what is chosen per method."""
-        own = ("method", "seed", "options", *CHOSEN)
+        own = ("method", "seed", "options", *METHOD_FIELDS)
         return {key: value for key, value in self.experiments[0].as_dict().items() if key not in own}
 
     @contextmanager

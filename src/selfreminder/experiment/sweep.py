@@ -31,7 +31,7 @@ from selfreminder._base.sizes import Size
 from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.spec import Experiment, parse_text, parse_value
-from selfreminder.experiment.tuning.tuned import not_tuned
+from selfreminder.experiment.tuning.tuned import describe_untuned
 
 _FIELDS = tuple(field.name for field in fields(Experiment))
 _SIZES = ("per_class", "per_task", "budget")
@@ -84,7 +84,7 @@ class Sweep:
         for e in self.experiments:
             said = {*self.fixed, *self.grid, *self.methods.get(e.method, ())}
             if not {"strength", "lr"} & said:
-                found[not_tuned(e.benchmark, self.scale, e.method, e.size, self.tuned)] = None
+                found[describe_untuned(e.benchmark, self.scale, e.method, e.size, self.tuned)] = None
         return [said for said in found if said is not None]
 
     def _all(self) -> Iterator[Experiment]:

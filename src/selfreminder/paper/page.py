@@ -10,7 +10,7 @@ from selfreminder import __version__
 from selfreminder._base.errors import MemoryFileError
 from selfreminder.benchmarks import Scale
 from selfreminder.experiment.catalogue import benchmark, references
-from selfreminder.experiment.tuning.tuned import untuned_sentence
+from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.memory.file import open_memory
 from selfreminder.paper.claims import Verdict
 from selfreminder.paper.claims_page import answer, at_a_glance, claim_block, verdicts_block
@@ -107,7 +107,7 @@ def figure_block(shown: Shown, verdicts: Sequence[Verdict]) -> Element:
     if verdicts:
         said.append(element("div", *map(claim_block, verdicts), class_="claims"))
     if untuned := shown.figure.untuned(shown.scale):
-        said.append(note(untuned_sentence(untuned)))
+        said.append(note(join_untuned(untuned)))
     found = _findings(shown)
     if shown.runs:
         said.append(_folded("Numbers", results_block(found.entries, swatches=name not in _WITH_OWN_LOOKS)))

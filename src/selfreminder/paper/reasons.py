@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuning.tuned import tuned
+from selfreminder.experiment.tuning.tuned import find_tuned
 from selfreminder.paper.specs import figure
 
 Change = Callable[[Experiment], Sequence[Experiment]]
@@ -85,12 +85,12 @@ def _many_first_tasks(experiment: Experiment) -> Sequence[Experiment]:
 def _one_strength(experiment: Experiment) -> Sequence[Experiment]:
     if experiment.method not in ("fsr-logit", "fsr-distill", "icarl"):
         return [experiment]
-    own = tuned(experiment.benchmark, "small", experiment.method)
+    own = find_tuned(experiment.benchmark, "small", experiment.method)
     return [replace(experiment, strength=own["strength"])] if experiment.per_class in (1, 50) else []
 
 
 def _adam_like_the_others(experiment: Experiment) -> Sequence[Experiment]:
-    own = tuned(experiment.benchmark, "small", "fsr-logit")
+    own = find_tuned(experiment.benchmark, "small", "fsr-logit")
     return [replace(experiment, lr=own["lr"]) if experiment.method == "adam" else experiment]
 
 
@@ -130,7 +130,7 @@ def _five_seeds_and_more_epochs_for_hat(experiment: Experiment) -> Sequence[Expe
 def _many_points(experiment: Experiment) -> Sequence[Experiment]:
     if experiment.per_class != 5 or experiment.select not in ("random", "herding"):
         return []
-    own = tuned(experiment.benchmark, "small", "fsr-logit")
+    own = find_tuned(experiment.benchmark, "small", "fsr-logit")
     return [replace(experiment, per_class=50, strength=own["strength"])]
 
 

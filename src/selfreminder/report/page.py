@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 from selfreminder import __version__
 from selfreminder._base.sizes import show_bytes
 from selfreminder.experiment.catalogue import method_facts, references
-from selfreminder.experiment.tuning.tuned import untuned_sentence
+from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.metrics import t_interval, task_average
 from selfreminder.report.curves import Estimate
 from selfreminder.report.findings import Entry, Findings
@@ -245,7 +245,7 @@ def _warnings(found: Findings) -> list[Element]:
     if any(experiment.has_generated_data for experiment in found.experiments):
         said.append(warning("Made-up images: this shows that the command works, not how methods compare."))
     if found.redo and found.redo.comparison and found.redo.comparison.untuned:
-        said.append(warning(untuned_sentence(found.redo.comparison.untuned)))
+        said.append(warning(join_untuned(found.redo.comparison.untuned)))
     if found.redo and found.redo.papers_scale:
         command = f"{found.redo.command} --draw-only --out"
         said.append(warning(f"The paper's figures of these runs, and its claims: {command}, with the folder's name."))

@@ -14,9 +14,9 @@ from selfreminder.experiment.catalogue import benchmark
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import TABLE, read_about
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuning.tuned import CHOSEN, read_table
+from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, read_table
 
-_OWN = ("method", "seed", "options", *CHOSEN)
+_OWN = ("method", "seed", "options", *METHOD_FIELDS)
 """what may differ between the runs of a comparison"""
 _OF_SCALE = ("tasks", "epochs", "width")
 """what a comparison takes from its scale unless told otherwise"""

@@ -12,7 +12,7 @@ from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.choice import Choice, Outcome, Settings, is_numeric, name_of, optimizer, text_of
-from selfreminder.experiment.tuning.tuned import CHOSEN, section_of, tuned
+from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, find_tuned, locate_section
 
 STRENGTHS = {
     "fsr-logit": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
@@ -97,7 +97,7 @@ class Tuning:
     @property
     def writable(self) -> bool:
         """Whether a table can say what is chosen: a table has what is a method's own."""
-        return all(name in CHOSEN for choice in self.choices for name in choice.candidates)
+        return all(name in METHOD_FIELDS for choice in self.choices for name in choice.candidates)
 
     def entry(self, outcome: Outcome) -> dict[str, Any]:
         """The section of a table: what is chosen, and how."""
@@ -153,7 +153,7 @@ class Tuning:
     def _kept(self, method: str) -> Settings:
         """What a table has for a method already."""
         at = self.comparison
-        return tuned(at.benchmark, at.scale, method, self._at(method).size, at.tuned)
+        return find_tuned(at.benchmark, at.scale, method, self._at(method).size, at.tuned)
 
     @cached_property
     def _methods(self) -> list[str]:
@@ -183,7 +183,7 @@ class Tuning:
             base=replace(base, seed=_FIRST_SEED, **{name: values[0] for name, values in candidates.items()}),
             candidates=candidates,
             seeds=tuple(range(_FIRST_SEED, _FIRST_SEED + self.seeds)),
-            section=section_of(at.benchmark, at.scale, method, at.size),
+            section=locate_section(at.benchmark, at.scale, method, at.size),
             reference=self._base("adam") if method == "sgd" and names == ["lr"] else None,
         )
 
