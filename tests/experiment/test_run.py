@@ -25,7 +25,7 @@ from selfreminder.experiment.catalogue import benchmark, read_catalogue
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done, Failed, Progress
-from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read
+from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read_records
 from selfreminder.experiment.run import _Run, run, stream_of
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import describe_untuned, find_tuned
@@ -57,7 +57,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_records(tmp_path: Path) -> None:
     told: list[Progress] = []
     records = run(SMALL, tmp_path, watch=told.append)
-    assert records == read(tmp_path)
+    assert records == read_records(tmp_path)
     assert records.done
     assert records.experiment == SMALL
     assert [len(row) for row in records.test] == [len(row) for row in records.validation] == [1, 2, 3]
@@ -176,7 +176,7 @@ def test_what_a_power_cut_took_is_done_again(tmp_path: Path, whole: bytes) -> No
         run(SMALL, tmp_path, watch=_interrupt_in_task(2), save_every=0.0)
     with (tmp_path / RECORDS).open("ab") as file:
         file.write(bytes(40) + b'\n{"event": "epoch", "task": 1, "epoch": 1, "loss": 1.0}\n')
-    before = read(tmp_path)
+    before = read_records(tmp_path)
     assert before is not None
     assert not before.done
     assert len(before.tasks) == 1

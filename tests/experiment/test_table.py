@@ -10,7 +10,7 @@ import pytest
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
 from selfreminder.experiment.folder import write_grid
-from selfreminder.experiment.records import RECORDS, read
+from selfreminder.experiment.records import RECORDS, read_records
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.table import columns, records
@@ -54,7 +54,7 @@ def test_rows(folder: Path) -> None:
     assert len(rows) == len(done) + len(partial) == 6 + 1
     assert all(list(row) == list(columns()) for row in rows)
     assert [(row["after_task"], row["on_task"]) for row in done] == [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
-    found = read(folder / TINY.key)
+    found = read_records(folder / TINY.key)
     assert found is not None
     for row in done:
         task = found.tasks[row["after_task"]]

@@ -27,7 +27,7 @@ from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import read_grid
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done, Failed, Left, Progress
-from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read
+from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read_records
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.status import status
@@ -743,9 +743,9 @@ def test_tune(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry["where"] == {"tasks": 2, "epochs": 1, "width": 0.06}
     assert entry["command"].endswith("--per-class 1 --tasks 2 --epochs 1 --width 0.06 --values strength=0.1,1000")
     assert max(entry["validation"], key=lambda name: entry["validation"][name]) == f"{entry['strength']:g}"
-    values = {f"{records.experiment.strength:g}": [] for path in before if (records := read(path.parent))}
+    values = {f"{records.experiment.strength:g}": [] for path in before if (records := read_records(path.parent))}
     for path in before:
-        records = read(path.parent)
+        records = read_records(path.parent)
         assert records is not None
         values[f"{records.experiment.strength:g}"].append(sum(records.validation[-1]) / 2)
     assert entry["validation"] == {name: round(sum(found) / 2, 4) for name, found in values.items()}

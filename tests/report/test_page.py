@@ -19,7 +19,7 @@ from selfreminder._base.sizes import Size, show_bytes
 from selfreminder.cli.main import app, main
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import write_grid
-from selfreminder.experiment.records import RECORDS, read
+from selfreminder.experiment.records import RECORDS, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.curves import results
 from selfreminder.report.findings import find
@@ -116,7 +116,7 @@ def class_text(page: Page, name: str) -> str:
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda path: path.name)
 def test_numbers_are_those_of_the_records(folder: Path) -> None:
     page = page_of(folder)
-    runs = [read(path.parent) for path in sorted(folder.glob(f"*/{RECORDS}"))]
+    runs = [read_records(path.parent) for path in sorted(folder.glob(f"*/{RECORDS}"))]
     expected = {result.method: result for result in results(run for run in runs if run)}
     rows = {row[0]: row[1:] for row in page.tables[0][1:]}
     assert list(rows) == sorted(expected, key=lambda name: -expected[name].task_average.mean)

@@ -19,7 +19,7 @@ from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import TABLE, keep_copy
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done
-from selfreminder.experiment.records import read
+from selfreminder.experiment.records import read_records
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.report.curves import MethodResult, results
 
@@ -101,7 +101,7 @@ def compare(
         except KeyboardInterrupt:
             how_to_go_on(folder)
             return 130
-        found = results(records for job in grid.all if (records := read(job.folder)) is not None)
+        found = results(records for job in grid.all if (records := read_records(job.folder)) is not None)
         if found:
             _present(comparison, found, folder, json)
         elif json:

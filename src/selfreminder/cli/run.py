@@ -18,7 +18,7 @@ from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.folder import TABLE, claimed, keep_copy, show, varying, write_grid
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done, Failed
-from selfreminder.experiment.records import read
+from selfreminder.experiment.records import read_records
 from selfreminder.experiment.sweep import Sweep, read_sweep
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.report.groups import Group, grouped
@@ -124,7 +124,7 @@ def _settings(values: dict[str, Any], method: str, names: list[str]) -> list[str
 def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
     names = varying(job.experiment for job in grid.all)
     ended = [job for job in grid.all if isinstance(job.answer, Done)]
-    found = grouped((records for job in ended if (records := read(job.folder)) is not None), names)
+    found = grouped((records for job in ended if (records := read_records(job.folder)) is not None), names)
     figures = _draw(found, sweep.name, names, grid.folder) if found else []
     summary = {
         "spec": sweep.name,

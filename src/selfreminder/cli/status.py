@@ -48,7 +48,7 @@ def show(
 def _row(run: RunStatus) -> list[str]:
     spec = run.experiment
     average = "-" if run.average is None else f"{run.average:.3f}"
-    if run.state != "running" and not run.epochs:
+    if run.state != "running" and not run.epochs and not run.tasks:
         return [run.state, "-", "-", average]
     # What is being done: after a task's last epoch, that task is being looked at.
     task, epoch = (min(done + 1, most) for done, most in ((run.tasks, spec.tasks), (run.epoch, spec.epochs)))

@@ -15,9 +15,8 @@ from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks import SCALES, Scale
 from selfreminder.experiment.catalogue import benchmark, method_facts, references
-from selfreminder.experiment.folder import COMPARISON
+from selfreminder.experiment.folder import COMPARISON, run_folders
 from selfreminder.experiment.lock import locked
-from selfreminder.experiment.records import RECORDS
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, describe_untuned, find_tuned
 
@@ -146,7 +145,7 @@ class Comparison:
         except (ValueError, TypeError):
             raise SelfReminderError(f"{mark} is damaged: choose another folder with --out") from None
         differing = sorted(k for k in self.identity if theirs.get(k) != self.identity[k])
-        if differing and any(folder.glob(f"*/{RECORDS}")):
+        if differing and run_folders(folder):
             raise SelfReminderError(
                 f"{folder} holds another experiment, of other {', '.join(differing)}: choose another folder with --out"
             )

@@ -11,7 +11,7 @@ from selfreminder._base.atomic import remove_stale, replace_file, write_text
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.lock import locked
-from selfreminder.experiment.records import RECORDS
+from selfreminder.experiment.records import PACKED, RECORDS, read_packed
 from selfreminder.experiment.spec import Experiment
 
 GRID = "grid.json"
@@ -58,9 +58,15 @@ def read_grid(folder: Path) -> list[Experiment] | None:
         raise SelfReminderError(f"{path} is damaged ({error}): start its grid again to write it anew") from None
 
 
-def run_folders(folder: Path) -> list[Path]:
-    """Folders in this one that hold a run that has begun, whichever grid it was of."""
-    return sorted(path.parent for path in folder.glob(f"*/{RECORDS}"))
+def run_folders(folder: Path, *, deep: bool = False) -> list[Path]:
+    """List the folders of all runs that have begun in a folder, whichever grid they were of.
+
+    Those of packed runs are among them, and need not exist. With `deep`, folders within folders are looked into.
+    """
+    anywhere = "**/" if deep else ""
+    begun = {path.parent for path in folder.glob(f"{anywhere or '*/'}{RECORDS}")}
+    packed = (path.parent for path in folder.glob(f"{anywhere}{PACKED}"))
+    return sorted(begun.union(around / key for around in packed for key in read_packed(around)))
 
 
 def check_exists(folder: Path) -> None:

@@ -1,31 +1,38 @@
-"""What a run measured: `records.jsonl`, the same bytes for the same experiment. Times are kept apart.
+"""What runs measured: `records.jsonl` in each run's folder, or `runs.jsonl`, one packed file for many runs.
 
-First line: {"event": "start", "experiment": …, "versions": …}. Then {"event": "epoch", "task", "epoch", "loss"}
-for each epoch, {"event": "task", "task", "test": […], "validation": […], "flips": […], "chance", "bytes", "next",
+A run's records are the same bytes for the same experiment; times are kept apart. They begin with the line
+{"event": "start", "experiment": …, "versions": …}. Then come {"event": "epoch", "task", "epoch", "loss"} for each
+epoch, {"event": "task", "task", "test": […], "validation": […], "flips": […], "chance", "bytes", "next",
 "next_untrained"} for each task, and {"event": "done"} at the end. Tasks and epochs count from 0. A task's lists
 have a value for each task so far: accuracies, and the shares of test items that were right when their task had
 been learned and are wrong now. `chance` is a random stratified classifier's accuracy on the task, `next` the
 accuracy on the task to come, `next_untrained` that of the initial weights. A method may add "measures": HAT adds
 the share of its units in use.
+
+A packed file lies in the folder that its runs' folders were in, and has the lines of one run after the other, without
+those of epochs. Every run in it is done, and is read as if its folder were still there.
 """
 
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
+from selfreminder._base.atomic import replace_file
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.spec import Experiment
 
 RECORDS = "records.jsonl"
+PACKED = "runs.jsonl"
 TIMINGS = "timings.jsonl"
 STATE = "state.safetensors"
-_MEASURED = ("flips", "chance", "bytes")
-"""beside accuracies; earlier versions did not have all of them"""
+_REPORTED = ("flips", "chance", "bytes")
+"""what reports show of a task beside accuracies; earlier versions did not record all of it"""
 
 
 class Writer:
@@ -85,12 +92,37 @@ class Records:
         return [event["validation"] for event in self.tasks]
 
 
-def read(folder: Path, length: int | None = None) -> Records | None:
-    """The records of a run's folder; None if it has not begun.
+def read_records(folder: Path) -> Records | None:
+    """Read the records of a run: those in its folder, or in the packed file beside it. None if it has not begun.
 
     After a power cut, what was written since the last state may be lost: of a run that has a state to go on from, the
-    records end before the first line that cannot be read. `length` asks for exactly so many bytes, all of them sound.
+    records end before the first line that cannot be read.
     """
+    own = read_folder(folder)
+    packed = read_packed(folder.parent).get(folder.name)
+    if packed is None:
+        return own
+    if own is None or not own.done:
+        return packed
+    if own.tasks != packed.tasks:
+        raise SelfReminderError(
+            f"{folder} and {folder.parent / PACKED} are of one run and differ: remove the folder, or its packed lines"
+        )
+    return own
+
+
+def read_current_records(folder: Path) -> Records | None:
+    """Read the records of a run; refuse those of earlier versions, which lack some of what a report shows."""
+    records = read_records(folder)
+    if records is not None and (lacks := [name for name in _REPORTED for event in records.tasks if name not in event]):
+        own = folder / RECORDS
+        path, rest = (own, "its folder") if own.is_file() else (folder.parent / PACKED, f"the lines of {folder.name}")
+        raise SelfReminderError(f"{path} is of an earlier version, without '{lacks[0]}': remove {rest} to run it again")
+    return records
+
+
+def read_folder(folder: Path, length: int | None = None) -> Records | None:
+    """Read the records in a run's own folder; `length` asks for exactly so many bytes, all of them sound."""
     path = folder / RECORDS
     try:
         content = path.read_bytes()
@@ -110,36 +142,95 @@ def read(folder: Path, length: int | None = None) -> Records | None:
                 if not events or length is not None or not (folder / STATE).exists():
                     raise
                 break
-        found = Records(
-            experiment=Experiment(**events[0]["experiment"]),
-            versions=events[0]["versions"],
-            epochs=tuple(event for event in events if event["event"] == "epoch"),
-            tasks=tuple(event for event in events if event["event"] == "task"),
-            done=events[-1]["event"] == "done",
-        )
-        _check(found)
-        return found
+        return _from_events(events)
     except (ValueError, LookupError, TypeError) as error:
         raise SelfReminderError(f"{path} is damaged ({error}): remove its folder to run it again") from None
 
 
-def read_current(folder: Path) -> Records | None:
-    """The same, of this version alone: earlier ones did not measure all that a report shows."""
-    records = read(folder)
-    if records is not None and (lacks := [name for name in _MEASURED for event in records.tasks if name not in event]):
-        raise SelfReminderError(
-            f"{folder / RECORDS} is of an earlier version, without '{lacks[0]}': remove its folder to run it again"
-        )
-    return records
+def read_packed(folder: Path) -> Mapping[str, Records]:
+    """Read the packed records of a folder's runs, by key; none if nothing has been packed."""
+    path = folder / PACKED
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return _parse_packed(path, (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
 
 
-def by_experiment(records: Iterable[Records]) -> dict[str, Records]:
-    """One for each key; of several one that is done, and the same one in whatever order they come."""
+@lru_cache(maxsize=16)
+def _parse_packed(path: Path, _version: tuple[int, ...]) -> Mapping[str, Records]:
+    """Parse a packed file, once for all its runs; a file that was replaced has another version."""
+    found: dict[str, Records] = {}
+    try:
+        for lines in _split_packed(path.read_bytes()):
+            records = _from_events([json.loads(line.decode()) for line in lines])
+            key = records.experiment.key
+            if key in found or not records.done:
+                raise ValueError(f"{key} is there twice" if key in found else f"{key} is not done")
+            found[key] = records
+    except (ValueError, LookupError, TypeError) as error:
+        raise SelfReminderError(f"{path} is damaged ({error}): restore it, or remove it to run all again") from None
+    return found
+
+
+def _split_packed(content: bytes) -> Iterator[list[bytes]]:
+    """Split the lines of a packed file into those of each run."""
+    if content and not content.endswith(b"\n"):
+        raise ValueError("its last line has no end")
+    lines: list[bytes] = []
+    for line in content.splitlines(keepends=True):
+        if lines and json.loads(line)["event"] == "start":
+            yield lines
+            lines = []
+        lines.append(line)
+    if lines:
+        yield lines
+
+
+def pack_records(folder: Path) -> list[str]:
+    """Pack the runs of a folder that are done into one file, together with those packed before; gives all their keys.
+
+    Each run's lines stay as they are, but for those of its epochs, and runs are sorted by key: the same runs give the
+    same bytes. Damaged records are refused, and a run that is there twice with different results. Folders of packed
+    runs stay; nothing needs them any more but for the memories in them.
+    """
+    path = folder / PACKED
+    before = read_packed(folder)
+    runs = dict(zip(before, _split_packed(path.read_bytes()), strict=True)) if before else {}
+    for own in sorted(folder.glob(f"*/{RECORDS}")):
+        records = read_records(own.parent)
+        if records is None or not records.done or records.experiment.key in runs:
+            continue
+        key = records.experiment.key
+        if own.parent.name != key:
+            raise SelfReminderError(f"{own.parent} holds the run {key}: name it so, or move it elsewhere")
+        lines = (line for line in own.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
+        runs[key] = [line for line in lines if json.loads(line)["event"] != "epoch"]
+    with replace_file(path) as temporary:
+        temporary.write_bytes(b"".join(line for key in sorted(runs) for line in runs[key]))
+    return sorted(runs)
+
+
+def index_by_key(records: Iterable[Records]) -> dict[str, Records]:
+    """Take one of the records of each key: one that is done, and the same one in whatever order they come."""
     found: dict[str, Records] = {}
     for record in records:
         other = found.setdefault(record.key, record)
         if (other.done, repr(other.tasks)) < (record.done, repr(record.tasks)):
             found[record.key] = record
+    return found
+
+
+def _from_events(events: Sequence[dict[str, Any]]) -> Records:
+    """Make records of a run's lines; raises ValueError, LookupError or TypeError if they are damaged."""
+    found = Records(
+        experiment=Experiment(**events[0]["experiment"]),
+        versions=events[0]["versions"],
+        epochs=tuple(event for event in events if event["event"] == "epoch"),
+        tasks=tuple(event for event in events if event["event"] == "task"),
+        done=events[-1]["event"] == "done",
+    )
+    _check(found)
     return found
 
 

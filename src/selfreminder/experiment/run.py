@@ -22,7 +22,7 @@ from selfreminder.benchmarks.stream import Split, Stream, StreamSpec, Task
 from selfreminder.experiment.catalogue import benchmark
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.pool.progress import Progress
-from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, Records, Writer, read
+from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, Records, Writer, read_folder, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.state import RunState
 from selfreminder.metrics import negative_flips, stratified_chance, task_average
@@ -53,18 +53,18 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, _PATIENCE):
         remove_stale(folder)
-        before = read(folder)
+        before = read_records(folder)
         if before is not None and before.experiment != experiment:
             raise SelfReminderError(f"{folder} holds another experiment: choose another folder")
         if before is None or not before.done:
             state = RunState.load(folder) if before else None
             length = state.records_length if state else 0
-            read(folder, length)  # says if the part that stays is damaged
+            read_folder(folder, length)  # says if the part that stays is damaged
             prepared = _Run(experiment, folder, data_dir, watch, stop, save_every)
             with Writer(folder / RECORDS, length) as prepared.records:
                 prepared.go(state)
         (folder / STATE).unlink(missing_ok=True)
-        done = read(folder)
+        done = read_records(folder)
     assert done is not None
     return done
 

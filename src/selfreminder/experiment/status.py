@@ -12,7 +12,7 @@ from selfreminder.experiment.lock import is_locked
 from selfreminder.experiment.pool.failures import read_failure
 from selfreminder.experiment.pool.progress import Failed
 from selfreminder.experiment.pool.speeds import Speeds, epochs
-from selfreminder.experiment.records import TIMINGS, read
+from selfreminder.experiment.records import TIMINGS, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import task_average
 
@@ -83,7 +83,7 @@ def status(folder: Path) -> Status:
     check_exists(folder)
     experiments, begun = read_grid(folder), run_folders(folder)
     if experiments is None:  # made before there were lists of runs
-        found = {path: records.experiment for path in begun if (records := read(path)) is not None}
+        found = {path: records.experiment for path in begun if (records := read_records(path)) is not None}
     else:
         found = {folder / experiment.key: experiment for experiment in experiments}
     if not found:
@@ -98,7 +98,7 @@ def _status(experiment: Experiment, folder: Path) -> RunStatus:
     running = is_locked(folder)  # first: a run that ends meanwhile is then seen to be done
     failure = read_failure(folder)
     try:
-        records = read(folder)
+        records = read_records(folder)
     except SelfReminderError as error:
         return RunStatus(experiment, "failed", failure=Failed(str(error), "mistake"))
     done = records is not None and records.done

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError, unknown
 from selfreminder.experiment.folder import check_exists, read_grid, run_folders
-from selfreminder.experiment.records import RECORDS, Records, read
+from selfreminder.experiment.records import RECORDS, Records, read_packed, read_records
 from selfreminder.experiment.spec import Experiment, field_type, parse_value
 
 _RENAMED = {"validation": "validation_share"}
@@ -46,7 +46,8 @@ def records(folder: str | os.PathLike[str], frame: str | None = None, *, every: 
     """
     if frame not in (None, "pandas", "polars"):
         raise unknown("frame", str(frame), ("pandas", "polars"))
-    rows = [row for folder in _folders(Path(folder), every) if (run := read(folder)) for row in _rows(folder.name, run)]
+    found = ((path.name, read_records(path)) for path in _find_runs(Path(folder), every))
+    rows = [row for name, run in found if run is not None for row in _rows(name, run)]
     if frame is None:
         return rows
     try:
@@ -58,10 +59,11 @@ def records(folder: str | os.PathLike[str], frame: str | None = None, *, every: 
     return library.DataFrame(rows, schema=columns())
 
 
-def _folders(folder: Path, every: bool) -> list[Path]:
-    check_exists(folder)
-    if (folder / RECORDS).is_file():
+def _find_runs(folder: Path, every: bool) -> list[Path]:
+    """Find the folders of the runs that are meant by the folder of a run or of a grid."""
+    if (folder / RECORDS).is_file() or folder.name in read_packed(folder.parent):
         return [folder]
+    check_exists(folder)
     grid = None if every else read_grid(folder)
     if grid is not None:
         return [folder / experiment.key for experiment in grid]

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from selfreminder.experiment.catalogue import references, uses
-from selfreminder.experiment.records import Records, by_experiment
+from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
 from selfreminder.paper.specs import FIGURES, Figure
 from selfreminder.report.curves import Estimate, results
@@ -160,7 +160,7 @@ def seeds_of(lines: Iterable[Entry]) -> str:
 
 def gather(records: Iterable[Records], scale: str) -> list[Shown]:
     """What there is of every figure; runs that are not done, or are of no figure, are left out."""
-    done = {key: record for key, record in by_experiment(records).items() if record.done}
+    done = {key: record for key, record in index_by_key(records).items() if record.done}
     shown = []
     for name, figure in FIGURES.items():
         wanted = _wanted(name, scale)

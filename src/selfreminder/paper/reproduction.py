@@ -7,7 +7,8 @@ from pathlib import Path
 
 from selfreminder._base.atomic import remove_stale, write_text
 from selfreminder._base.errors import MemoryFileError, SelfReminderError
-from selfreminder.experiment.records import RECORDS, Records, by_experiment, read_current
+from selfreminder.experiment.folder import run_folders
+from selfreminder.experiment.records import Records, index_by_key, read_current_records
 from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.paper.claims import Verdict, as_json, judge
 from selfreminder.paper.figure_files import KINDS, draw
@@ -33,7 +34,7 @@ class Reproduction:
     troubles: list[str]
     """what is wrong with records: which cannot be read, or are there twice and differ"""
     folders: dict[str, Path] = field(repr=False)
-    """where each run is, by its key in `by_experiment`"""
+    """where each run is, by its key in `index_by_key`"""
 
     @property
     def page(self) -> Path:
@@ -99,13 +100,13 @@ def read_reproduction(folder: Path, scale: str) -> Reproduction:
     """Read all records in a folder and in those within it; some may be growing."""
     found: dict[Path, Records] = {}
     troubles: list[str] = []
-    for path in sorted(folder.rglob(RECORDS)):
+    for path in run_folders(folder, deep=True):
         try:
-            if (records := read_current(path.parent)) is not None:
-                found[path.parent] = records
+            if (records := read_current_records(path)) is not None:
+                found[path] = records
         except SelfReminderError as error:
             troubles.append(str(error))
-    taken = by_experiment(found.values())
+    taken = index_by_key(found.values())
     is_taken = {path: records.tasks == taken[records.key].tasks for path, records in found.items()}
     folders = {records.key: path for path, records in found.items() if is_taken[path]}
     troubles += [

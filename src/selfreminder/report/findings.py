@@ -10,7 +10,7 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.catalogue import references
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders, show
 from selfreminder.experiment.pool.failures import read_failure
-from selfreminder.experiment.records import RECORDS, Records, read_current
+from selfreminder.experiment.records import PACKED, RECORDS, Records, read_current_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.curves import Estimate, MethodResult
 from selfreminder.report.groups import grouped
@@ -113,7 +113,7 @@ def _read(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Records], d
     found, damaged = [], {}
     for path in paths:
         try:
-            records = read_current(path)
+            records = read_current_records(path)
         except SelfReminderError as error:
             if path.name not in grid:
                 raise
@@ -130,7 +130,8 @@ def _check(folder: Path) -> None:
 
 
 def _where_else(folder: Path) -> str:
-    inside = sorted({path.parent.parent.name for path in folder.glob(f"*/*/{RECORDS}")})
+    of_runs, packed = folder.glob(f"*/*/{RECORDS}"), folder.glob(f"*/{PACKED}")
+    inside = sorted({path.parent.parent.name for path in of_runs} | {path.parent.name for path in packed})
     if inside:
         return f": give one of the folders in it, {', '.join(inside)}"
     return ": give the folder of a comparison, such as `selfreminder compare` makes"

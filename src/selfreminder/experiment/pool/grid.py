@@ -18,7 +18,7 @@ from selfreminder.experiment.pool.process import Job, Worker, ready, signals_not
 from selfreminder.experiment.pool.progress import Done, Failed, Left
 from selfreminder.experiment.pool.room import workers_that_fit
 from selfreminder.experiment.pool.speeds import Speeds
-from selfreminder.experiment.records import read
+from selfreminder.experiment.records import read_packed, read_records
 from selfreminder.experiment.spec import Experiment
 
 __all__ = ["Grid", "Job"]
@@ -49,6 +49,7 @@ class Grid:
     """whether it was interrupted, and its workers save their states"""
 
     def __post_init__(self) -> None:
+        read_packed(self.folder)  # if it is damaged, that is said here, once, and not by every run
         self._add(self.experiments)
 
     def _add(self, experiments: Iterable[Experiment]) -> list[Job]:
@@ -188,7 +189,7 @@ class Grid:
 
     def _is_done(self, job: Job) -> bool:
         try:
-            records = read(job.folder)
+            records = read_records(job.folder)
         except SelfReminderError:
             if self.check_first:
                 raise

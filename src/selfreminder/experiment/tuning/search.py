@@ -6,7 +6,7 @@ from pathlib import Path
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.progress import Done, Failed
-from selfreminder.experiment.records import read
+from selfreminder.experiment.records import read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.candidates import Tuning
 from selfreminder.experiment.tuning.choice import Choice, Outcome, Tried
@@ -89,7 +89,7 @@ class Search:
             study.diverge(trial)
             tried = Tried(trial.settings, "diverged")
         elif all(isinstance(answer, Done) for answer in answers):
-            records = [found for job in jobs if job and (found := read(job.folder))]
+            records = [found for job in jobs if job and (found := read_records(job.folder))]
             study.falls_behind(trial, study.choice.curve(records[0]))  # for others to be compared with
             value = study.choice.value(records)
             study.complete(trial, value)
@@ -110,7 +110,7 @@ class Search:
         tasks = job.progress.task - 1 if job.progress else 0
         if (job.experiment.tasks if isinstance(job.answer, Done) else tasks) <= study.noted(trial):
             return False
-        records = read(job.folder)
+        records = read_records(job.folder)
         return records is not None and study.falls_behind(trial, study.choice.curve(records))
 
     def _job(self, run: Experiment) -> Job | None:

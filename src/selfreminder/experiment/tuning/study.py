@@ -14,7 +14,7 @@ from selfreminder._base.errors import MissingExtraError, SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder.experiment.folder import GRID, refuse_others
 from selfreminder.experiment.lock import locked
-from selfreminder.experiment.records import RECORDS, Records, read
+from selfreminder.experiment.records import RECORDS, Records, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.candidates import Tuning
 from selfreminder.experiment.tuning.choice import Choice, Outcome, Settings, Tried, is_numeric
@@ -245,5 +245,5 @@ def _distribution(values: tuple[Any, ...], sampler: str) -> BaseDistribution:
 
 def _records(runs: list[Experiment], folder: Path) -> list[Records]:
     """Of all of them; none unless all are done."""
-    found = [records for run in runs if (records := read(folder / run.key)) is not None and records.done]
+    found = [records for run in runs if (records := read_records(folder / run.key)) is not None and records.done]
     return found if len(found) == len(runs) else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from selfreminder.experiment.records import Records, by_experiment
+from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
 from selfreminder.paper.reasons import Change, changed
@@ -138,7 +138,7 @@ class Runs:
     def __init__(self, records: Iterable[Records], scale: str) -> None:
         self.scale = scale
         self._change: Change | None = None
-        self._found = by_experiment(records)
+        self._found = index_by_key(records)
 
     def changed(self, change: Change) -> "Runs":
         """The same records, for figures whose runs are changed."""
