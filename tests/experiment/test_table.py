@@ -10,7 +10,7 @@ import pytest
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
 from selfreminder.experiment.folder import write_grid
-from selfreminder.experiment.records import RECORDS, read_records
+from selfreminder.experiment.records import PACKED, RECORDS, read_records
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.table import columns, records
@@ -185,8 +185,9 @@ def test_real_records_follow_the_schema(folder: Path, schema: dict[str, Any]) ->
 
 
 def test_committed_records_follow_the_schema(schema: dict[str, Any]) -> None:
-    paths = list((DOCS.parent / "results").rglob(RECORDS))
+    paths = list((DOCS.parent / "results").rglob(PACKED))
     lines = [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(paths) == 3 and len(lines) > 4000
     assert [text for line in lines for text in wrong(json.loads(line), schema, schema)] == []
 
 

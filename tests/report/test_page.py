@@ -18,7 +18,7 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size, show_bytes
 from selfreminder.cli.main import app, main
 from selfreminder.experiment.comparison import Comparison
-from selfreminder.experiment.folder import write_grid
+from selfreminder.experiment.folder import run_folders, write_grid
 from selfreminder.experiment.records import RECORDS, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.curves import results
@@ -27,7 +27,7 @@ from selfreminder.report.html.markup import in_words
 from selfreminder.report.page import comparison_page
 from selfreminder.report.style import look
 
-RESULTS = sorted(path.parent for path in (Path(__file__).parents[2] / "results").glob("*/comparison.json"))
+RESULTS = sorted((Path(__file__).parents[2] / "results").glob("permuted-mnist-*"))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SHARE = {"joint": 0.97, "fsr-logit": 0.9, "ewc": 0.8, "sgd": 0.7, "adam": 0.6}
 """of its accuracy that a made-up run keeps at every task"""
@@ -116,7 +116,7 @@ def class_text(page: Page, name: str) -> str:
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda path: path.name)
 def test_numbers_are_those_of_the_records(folder: Path) -> None:
     page = page_of(folder)
-    runs = [read_records(path.parent) for path in sorted(folder.glob(f"*/{RECORDS}"))]
+    runs = [read_records(path) for path in run_folders(folder)]
     expected = {result.method: result for result in results(run for run in runs if run)}
     rows = {row[0]: row[1:] for row in page.tables[0][1:]}
     assert list(rows) == sorted(expected, key=lambda name: -expected[name].task_average.mean)
