@@ -1,6 +1,6 @@
 """Which automatic strength serves best without tuning: `python benchmarks/strength.py [--loss distill]`.
 
-λ = c / S, at most .1, with S the spread of the remembered logits (`selfreminder.reminder.strength`). Very different
+λ = c / S, at most .1, with S the spread of the remembered logits (`selfreminder.reminder.losses`). Very different
 settings (networks, optimisers, drifts, lengths of training, sizes of memory) are trained with every candidate c, on
 the embedded digits.
 What counts is how far each is below the best c of its setting, in points of validation accuracy over all tasks.
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from selfreminder import data
 from selfreminder.benchmarks.stream import Split, flat_parts
+from selfreminder.reminder.losses import MOST
 from selfreminder.reminder.reminder import Reminder
-from selfreminder.reminder.strength import MOST
 
 CANDIDATES = {"logit": (0.3, 1.0, 2.0, 3.0, 10.0, 30.0), "distill": (0.1, 0.3, 1.0, 3.0, 10.0)}
 

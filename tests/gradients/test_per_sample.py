@@ -15,7 +15,7 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.stream import Stream
 from selfreminder.gradients import per_sample
-from selfreminder.gradients.per_sample import Inputs, LogitsOf, gradient_norms, rows
+from selfreminder.gradients.per_sample import Inputs, LogitFunction, gradient_norms, take_rows
 from selfreminder.selection import find
 from selfreminder.selection.base import Candidates
 
@@ -24,13 +24,13 @@ def call(model: nn.Module, x: Inputs) -> Tensor:
     return model(x)
 
 
-def by_hand(model: nn.Module, inputs: Inputs, labels: Tensor, logits_of: LogitsOf = call) -> Tensor:
+def by_hand(model: nn.Module, inputs: Inputs, labels: Tensor, logits_of: LogitFunction = call) -> Tensor:
     """The definition, one sample after the other."""
     model = copy.deepcopy(model).eval()
     trained = [p for p in model.parameters() if p.requires_grad]
     norms = []
     for i in range(len(labels)):
-        loss = F.cross_entropy(logits_of(model, rows(inputs, slice(i, i + 1))), labels[i : i + 1])
+        loss = F.cross_entropy(logits_of(model, take_rows(inputs, slice(i, i + 1))), labels[i : i + 1])
         gradients = torch.autograd.grad(loss, trained, materialize_grads=True)
         norms.append(torch.cat([g.flatten() for g in gradients]).norm())
     return torch.stack(norms)
@@ -159,7 +159,7 @@ def without_gradients(model: nn.Module, x: Inputs) -> Tensor:
         (nn.Sequential(nn.Linear(4, 4)), lambda model, x: model(model(x)), "layer '0' is used twice"),
     ],
 )
-def test_what_would_not_be_exact_is_refused(model: nn.Module, logits_of: LogitsOf, message: str) -> None:
+def test_what_would_not_be_exact_is_refused(model: nn.Module, logits_of: LogitFunction, message: str) -> None:
     with pytest.raises(SelfReminderError, match=message):
         gradient_norms(model, logits_of, torch.rand(3, 4), torch.zeros(3).long())
     assert model.training and not any(module._forward_hooks for module in model.modules())

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.memory.file import memory_hash, open_memory, save_memory
 from selfreminder.memory.memory import Memory
 from selfreminder.reminder.reminder import Reminder
@@ -145,3 +146,10 @@ def test_a_reservoir_goes_on(tmp_path: Path) -> None:
         reminder.observe(model, more, LABELS, per_task=4)
     assert goes_on.memory.sources.tolist() == whole.memory.sources.tolist()
     assert goes_on.memory.reservoirs == whole.memory.reservoirs
+
+
+def test_of_an_earlier_transform_only_that_there_was_one_is_known() -> None:
+    model, memory = one_input(), read("transform")
+    assert Reminder(memory, transform=lambda x: x.float() / 255).penalty(model).item() < 1e-9
+    with pytest.raises(SelfReminderError, match="now there is no transform"):
+        Reminder(memory).penalty(model)

@@ -1,12 +1,21 @@
 import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from selfreminder.memory.fingerprint import Fingerprint, model_fingerprint, transform_fingerprint
+from selfreminder._base.errors import SelfReminderError
+from selfreminder.memory.file import open_memory, save_memory
+from selfreminder.memory.fingerprint import Fingerprint, TransformDigest, model_fingerprint
+from selfreminder.memory.memory import Memory
+from selfreminder.reminder.reminder import Reminder
 
 
 class Compiled(nn.Module):
@@ -60,6 +69,16 @@ def test_only_what_a_checkpoint_holds_counts() -> None:
 
 # Transforms -----------------------------------------------------------------------------------------------
 
+ITEM = {"x": (torch.arange(48).reshape(1, 3, 4, 4) * 37 % 256).to(torch.uint8)}
+
+
+def digest(transform: Callable[[Any], Any], inputs: dict[str, Tensor] = ITEM) -> TransformDigest:
+    return TransformDigest.of(transform, inputs, item=0)
+
+
+def differ(one: Any, other: Any, inputs: dict[str, Tensor] = ITEM) -> bool:
+    return digest(one, inputs).differs(digest(other, inputs))
+
 
 def scaled(x: Tensor, by: float = 255.0, *, shift: float = 0.0) -> Tensor:
     """To [0, 1]."""
@@ -71,20 +90,14 @@ def also_scaled(x: Tensor, by: float = 255.0, *, shift: float = 0.0) -> Tensor:
     return x.float() / by + shift
 
 
-def centred(mean: object) -> object:
-    return lambda x: x - mean
+def centred(mean: Any) -> Any:
+    return lambda x: x.float() - mean
 
 
-def grey(weights: bool) -> object:
-    if weights:
-        return lambda x: [channel * 0.3 for channel in x if channel in ("r", "g")]
-    return lambda x: [channel * 0.3 for channel in x if channel in ("r", "b")]
-
-
-def nested(factor: float) -> object:
+def nested(factor: float) -> Any:
     def outer(x: Tensor) -> Tensor:
         def inner(y: Tensor) -> Tensor:
-            return outer(y) * factor if y.numel() > 9 else y
+            return outer(y[..., 0]) * factor if y.ndim > 2 else y.float()
 
         return inner(x)
 
@@ -92,160 +105,270 @@ def nested(factor: float) -> object:
 
 
 class Plain:
-    def __init__(self, by: int = 1) -> None:
+    def __init__(self, by: float = 1) -> None:
         self.by = by
 
     def __call__(self, x: Tensor) -> Tensor:
         return x * self.by
 
 
-class Shown(Plain):
-    def __repr__(self) -> str:
-        return f"Shown({self.by}) at 0x{id(self):x}"
+class Normalise(nn.Module):
+    def __init__(self, mean: float) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float() / 255 - self.mean
 
 
-MEANS = torch.tensor([0.5, 0.4])
+MEANS = torch.tensor([0.5, 0.4, 0.3])[:, None, None]
 DIFFERENT = [
     scaled,
-    also_scaled,
     partial(scaled, by=2.0),
     partial(scaled, by=3.0),
-    partial(scaled, 2.0),
-    lambda x: x / 255,
+    partial(scaled, shift=0.01),
     lambda x: x / 127,
-    lambda x: x.div(255),
-    lambda x: (x - 3) / 5,
-    lambda x: (x - 5) / 3,
-    lambda x: x.mean(dim=1),
-    lambda x: x.mean(axis=1),
+    lambda x: (x - 3.0) / 5,
+    lambda x: (x - 5.0) / 3,
+    lambda x: x.float().mean(dim=1),
+    lambda x: x.float().mean(dim=2),
     lambda x: x[:, 1:3],
-    lambda x: x[:, 1:4],
+    lambda x: x[:, 1:4, :2],
+    lambda x: x.flip(-1),
+    lambda x: x.transpose(2, 3),
+    lambda x: (x,),
+    lambda x: [x, x],
+    lambda x: {"pixels": x},
+    lambda x: {"pixels": x, "more": "text"},
+    lambda x: {"pixels": x, "more": 1},
+    lambda x: x.to(torch.complex64),
+    lambda x: x[:0],
     centred(0.5),
-    centred([0.5, 0.4]),
-    centred([0.5, 0.3]),
-    centred([torch.sin]),
     centred(MEANS),
     centred(MEANS + 1),
-    centred(MEANS.double().numpy()),
-    centred(np.zeros(1000)),
-    centred(np.zeros(1001)),
-    centred(scaled),
-    centred(torch.float16),
-    centred({"r": 1}),
-    centred({1, 2}),
-    grey(True),
-    grey(False),
     nested(2.0),
     nested(3.0),
-    torch.tanh,
-    torch.sin,
+    lambda x: torch.tanh(x.float()),
+    lambda x: torch.sin(x.float()),
     Tensor.float,
     Plain(),
-    Plain().__call__,
-    Shown(1),
-    Shown(2),
+    Plain(2),
+    Plain(3),
     nn.Flatten(),
-    nn.Sequential(nn.Flatten(), nn.ReLU()),
+    Normalise(0.25),
+    Normalise(0.26),
 ]
 
 
-def test_transforms_that_differ_have_different_fingerprints() -> None:
-    prints = [transform_fingerprint(each) for each in DIFFERENT]
-    assert len(set(prints)) == len(prints)
-    assert prints == [transform_fingerprint(each) for each in DIFFERENT]
-    assert transform_fingerprint(None) == ""
+def test_transforms_that_do_different_things_differ() -> None:
+    digests = [digest(each) for each in DIFFERENT]
+    for i, one in enumerate(digests):
+        assert [not one.differs(other) for other in digests] == [i == j for j in range(len(digests))]
+    assert len(set(map(str, digests))) == len(digests)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (lambda x: x / 255, lambda x: x / 255),
-        (lambda x: x / 255, lambda image: image / 255),
-        (Shown(1), Shown(1)),
-        (Plain(1), Plain(2)),  # nothing shows what it is inside
+        (scaled, also_scaled),
+        (scaled, lambda image: image.div(255)),
+        (scaled, lambda x: torch.from_numpy(x.numpy() / np.float32(255))),
+        (lambda x: x.mean(dim=1, dtype=torch.float32), lambda x: x.float().mean(axis=1)),
+        (Plain(2), lambda x: x + x),
         (centred(MEANS), centred(MEANS.clone())),
-        (centred(Plain()), centred(Plain())),
         (nested(2.0), nested(2.0)),
         (partial(scaled, by=2.0, shift=1.0), partial(scaled, shift=1.0, by=2.0)),
+        (Normalise(0.25), lambda x: scaled(x) - 0.25),
+        (nn.Flatten(), lambda x: x.reshape(len(x), -1)),
+        (lambda x: {"a": x, "b": x * 2}, lambda x: {"b": x + x, "a": x}),
+        (lambda x: (x, "text"), lambda x: [x, "other text"]),
     ],
 )
-def test_transforms_that_are_alike(one: object, other: object) -> None:
-    assert transform_fingerprint(one) == transform_fingerprint(other)
+def test_a_transform_that_was_written_otherwise_is_the_same(one: Any, other: Any) -> None:
+    assert not differ(one, other)
+    assert digest(one).outputs is not None
 
 
-def test_neither_the_place_of_a_function_nor_its_docstring_counts() -> None:
-    class Elsewhere:
-        @staticmethod
-        def scaled(x: Tensor, by: float = 255.0, *, shift: float = 0.0) -> Tensor:
-            """Moved."""
-            return x.float() / by + shift
-
-    assert transform_fingerprint(Elsewhere.scaled) == transform_fingerprint(scaled)
-
-
-def test_what_a_transform_changes_itself_does_not_count() -> None:
-    shapes: list[torch.Size] = []
-    cache: dict[int, Tensor] = {}
-    calls = 0
-
-    def first(x: Tensor) -> Tensor:
-        shapes.append(x.shape)
-        return x
-
-    def second(x: Tensor) -> Tensor:
-        cache[len(x)] = x
-        return x
-
-    def third(x: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return x
-
-    for transform in (first, second, third):
-        before = transform_fingerprint(transform)
-        transform(torch.zeros(2))
-        assert transform_fingerprint(transform) == before
-    assert (len(shapes), len(cache), calls) == (1, 1, 1)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_rounding_makes_no_difference(dtype: torch.dtype) -> None:
+    assert not differ(scaled, lambda x: scaled(x).to(dtype))
+    assert not differ(scaled, lambda x: x.to(torch.float64) * (1 / 255))
+    assert not differ(lambda x: scaled(x).to(dtype), scaled)
+    assert differ(scaled, lambda x: (scaled(x) * 1.05).to(dtype))
+    assert differ(scaled, lambda x: scaled(x).round().to(torch.int64))
 
 
-def test_fingerprints_are_the_same_in_every_process() -> None:
+def test_several_inputs_and_structures() -> None:
+    inputs = {"0": torch.rand(1, 4), "1": torch.ones(1, 4, dtype=torch.bool)}
+    assert not differ(lambda given: given[0] * given[1], lambda given: given[0], inputs)
+    assert differ(lambda given: given[0] * given[1], lambda given: given[0] * ~given[1], inputs)
+    named = {"ids": torch.arange(4)[None], "mask": torch.ones(1, 4)}
+    assert differ(lambda given: dict(given), lambda given: {**given, "ids": given["ids"] + 1}, named)
+
+
+def test_what_a_transform_changes_makes_no_difference() -> None:
+    """Neither a count of its own nor its input, which it may overwrite."""
+    calls = []
+
+    def counts(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return x.add_(1)
+
+    item = {"x": torch.zeros(1, 3)}
+    assert not differ(counts, counts, item) and digest(counts, item).outputs is not None
+    assert set(calls) == {1}
+    assert torch.equal(item["x"], torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda x: x + torch.rand(()),
+        lambda x: x * random.random(),
+        lambda x: x / 0.0 - x / 0.0,  # nothing but NaN
+        lambda x: x.reshape(-1, 7),  # fails on a single item
+    ],
+)
+def test_a_transform_that_is_random_or_fails_is_not_compared(transform: Any) -> None:
+    state = torch.get_rng_state()
+    assert digest(transform) == TransformDigest()
+    assert not differ(transform, scaled) and not differ(scaled, transform)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_numbers_are_the_same_in_every_process() -> None:
     """Written down: neither addresses nor the order of sets, which every process has its own of, come in."""
-    assert transform_fingerprint(partial(scaled, by=2.0)) == "978fe693e0c11f03"
-    assert transform_fingerprint(grey(True)) == "7d1d59f2b51a3475"
-    assert transform_fingerprint(lambda x: x in {"r", "g", "b", "h", "s", "v"}) == "33643ec8842d9d4b"
+    outputs = digest(partial(scaled, by=2.0)).outputs
+    assert outputs is not None
+    dtype, shape, numbers = outputs[""]
+    assert (dtype, shape) == ("float32", (1, 3, 4, 4))
+    assert numbers == pytest.approx((58.75, 69.1498976, -37.9716121, -27.8277273, 119.631683, -100.737409), rel=1e-6)
     assert model_fingerprint(network()) == "f5cc93e803768ef4"
 
 
-# Recorders ------------------------------------------------------------------------------------------------
+# In a memory ----------------------------------------------------------------------------------------------
+
+X, Y = torch.randint(256, (60, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8), torch.arange(60) % 3
+
+
+def remembered(transform: Any, **size: Any) -> tuple[nn.Module, Reminder]:
+    torch.manual_seed(0)
+    model, reminder = nn.Linear(4, 3), Reminder(transform=transform)
+    for _ in range(2):
+        reminder.remember(model, X, Y, **(size or {"per_class": 2}))
+    return model, reminder
+
+
+def is_stale(memory: Memory, model: nn.Module, transform: Any) -> bool:
+    try:
+        Reminder(memory, transform=transform).penalty(model)
+    except SelfReminderError as error:
+        assert "is stale: it was recorded with" in str(error)
+        return True
+    return False
+
+
+def test_a_module_whose_buffer_changed_is_stale(tmp_path: Path) -> None:
+    transform = Normalise(0.25)
+    model, reminder = remembered(transform)
+    reminder.save(tmp_path / "memory")
+    memory = open_memory(tmp_path / "memory")
+    assert not is_stale(memory, model, transform)
+    assert not is_stale(memory, model, lambda x: x.float() / 255 - 0.25)
+    transform.mean.fill_(0.5)
+    assert is_stale(memory, model, transform)
+    with pytest.raises(SelfReminderError, match=r"task 0, 1 is stale: .* made something else of the same item"):
+        Reminder(memory, transform=transform).remember(model, X, Y, per_class=2)
+    with pytest.warns(UserWarning, match="something else"):
+        Reminder(memory, transform=transform, stale="warn").penalty(model)
+    reminder.transform = transform  # another one, for all that it knows
+    with pytest.raises(SelfReminderError, match="something else"):
+        reminder.penalty(model)
+
+
+def test_a_random_transform_is_no_error() -> None:
+    model, reminder = remembered(lambda x: x / 255 + torch.rand(()))
+    assert not is_stale(reminder.memory, model, lambda x: x / 255 + torch.rand(()))
+    assert not is_stale(reminder.memory, model, scaled)
+    assert is_stale(reminder.memory, model, None)
+
+
+def test_the_check_goes_where_the_items_go(tmp_path: Path) -> None:
+    """Through merges with new ids, deletions of other items, a budget and files."""
+    model, reminder = remembered(scaled)
+    memory = reminder.memory
+    items = [fingerprint.item for fingerprint in memory.fingerprints.values()]
+    assert items == [0, 6]
+    other = remembered(partial(scaled, by=127.0))[1].memory
+    both = memory.take(memory.tasks == 0) + other.take(other.tasks == 1)
+    assert [fingerprint.item for fingerprint in both.fingerprints.values()] == [0, 18]
+    save_memory(both.take(torch.arange(len(both)) % 3 == 0).shrink(120), tmp_path / "memory")
+    few = open_memory(tmp_path / "memory")
+    assert few.fingerprints == both.fingerprints and 2 <= len(few) < 4
+    assert is_stale(few.take(few.tasks == 1), model, scaled)
+    assert not is_stale(few.take(few.tasks == 0), model, scaled)
+
+
+def test_without_its_item_only_that_there_was_a_transform_is_known() -> None:
+    """Until items are added to the task: then the first of those is looked at."""
+    model, reminder = remembered(scaled)
+    left = reminder.memory.take(reminder.memory.ids != 0)
+    assert [fingerprint.item for fingerprint in left.fingerprints.values()] == [None, 6]
+    assert not is_stale(left.take(left.tasks == 0), model, torch.sigmoid)
+    assert is_stale(left.take(left.tasks == 0), model, None)
+    assert is_stale(left, model, torch.sigmoid)  # by the other task
+    going_on = Reminder(left, transform=scaled)
+    going_on.remember(model, X, Y, per_class=2, task=0)
+    memory = going_on.memory
+    assert memory.fingerprints[0].item == 12
+    assert is_stale(memory.take(memory.tasks == 0), model, torch.sigmoid)
+
+
+def test_of_a_stream_the_check_stays() -> None:
+    torch.manual_seed(0)
+    model, reminder = nn.Linear(4, 3), Reminder(transform=scaled)
+    for start in range(0, 60, 5):
+        reminder.observe(model, X[start : start + 5], per_task=4)
+        item = reminder.memory.fingerprints[0].item
+        assert item is None or item in reminder.memory.ids
+    assert not is_stale(reminder.memory, model, also_scaled)
+    assert reminder.memory.fingerprints[0].item is None or is_stale(reminder.memory, model, torch.sigmoid)
+
+
+# Fingerprints ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def fingerprint() -> Fingerprint:
     inputs = {"x": torch.zeros(7, 3), "mask": torch.zeros(7, 5, 5, dtype=torch.bool)}
-    return Fingerprint.of(network(), inputs, classes=2, transform=scaled)
+    return Fingerprint.of(network(), inputs, classes=2, transform=digest(scaled))
 
 
 def test_no_differences(fingerprint: Fingerprint) -> None:
     again = Fingerprint.of(
-        nn.DataParallel(network()), {"mask": torch.ones(1, 5, 5) > 0, "x": torch.ones(1, 3)}, 2, transform=scaled
+        nn.DataParallel(network()), {"mask": torch.ones(1, 5, 5) > 0, "x": torch.ones(1, 3)}, 2, digest(also_scaled)
     )
-    assert fingerprint.differences(again) == []
+    assert fingerprint.find_differences(again) == []
 
 
 def test_differences_in_words(fingerprint: Fingerprint) -> None:
     inputs = {"x": torch.zeros(1, 4, dtype=torch.uint8), "lengths": torch.zeros(1)}
     now = Fingerprint.of(network(9), inputs, classes=20)
-    assert fingerprint.differences(now) == [
+    assert fingerprint.find_differences(now) == [
         "it holds 2 logits an item, the model gives 20",
         "it was recorded by a model with other layers, shapes or dtypes "
         f"(fingerprint {fingerprint.model}, now {now.model})",
-        f"it was recorded with transform {fingerprint.transform}, now there is no transform",
+        "it was recorded with a transform, now there is no transform",
         "input 'x' had the shape (3,), now (4,)",
         "input 'x' was float32, now uint8",
         "input 'mask' is there no more",
         "input 'lengths' is new",
     ]
-    assert f"with no transform, now there is transform {fingerprint.transform}" in now.differences(fingerprint)[2]
+    assert now.find_differences(fingerprint)[2] == "it was recorded with no transform, now there is a transform"
+    other = replace(fingerprint, transform=digest(torch.sigmoid))
+    assert fingerprint.find_differences(other) == [
+        "it was recorded with a transform that made something else of the same item"
+    ]
 
 
 def test_json(fingerprint: Fingerprint) -> None:

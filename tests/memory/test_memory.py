@@ -219,7 +219,7 @@ def test_bytes_of_a_digit(digits: Stream, tmp_path: Path, codecs: str, logit_cod
 
 
 def fingerprint(name: str) -> Fingerprint:
-    return Fingerprint(model=name, classes=3, transform="", inputs={"x": ((2,), "float32")})
+    return Fingerprint(model=name, classes=3, transform=None, inputs={"x": ((2,), "float32")})
 
 
 def recorded(task: int, name: str, items: int = 4) -> Memory:

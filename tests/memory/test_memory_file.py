@@ -124,7 +124,7 @@ def test_the_first_schema_is_still_read(memory: Memory, path: Path) -> None:
 
 
 def test_fingerprints_and_reservoirs_are_kept(memory: Memory, path: Path) -> None:
-    fingerprint = Fingerprint("0123", 5, "", {"x": ((9,), "float32"), "mask": ((2,), "bool")})
+    fingerprint = Fingerprint("0123", 5, None, {"x": ((9,), "float32"), "mask": ((2,), "bool")})
     more = replace(
         memory,
         fingerprints={0: fingerprint},
@@ -160,6 +160,8 @@ def test_a_file_without_them_is_what_it_always_was(path: Path) -> None:
         {"recorders": {"0": {"model": "a"}}},
         {"recorders": {"zero": {}}},
         {"recorders": {"0": {"model": "a", "classes": 2, "transform": "", "inputs": {"x": 3}}}},
+        {"recorders": {"0": {"model": "a", "classes": 2, "transform": 3, "inputs": {}}}},
+        {"recorders": {"0": {"model": "a", "classes": 2, "transform": {"item": 0}, "inputs": {}}}},
         {"streams": {"0": {"seen": 1}}},
         {"streams": {"0": {"seen": -1, "seed": 0}}},
         {"streams": {"0": {"seen": 1, "seed": 0, "other": 0}}},

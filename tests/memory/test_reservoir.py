@@ -15,7 +15,7 @@ from selfreminder.memory import reservoir
 from selfreminder.memory.columns import ReservoirState
 from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.memory.memory import Memory
-from selfreminder.memory.reservoir import entering, keys, merged, shrunk, stream_of
+from selfreminder.memory.reservoir import find_entering, find_state, keys, merge_entered, shrink_memory
 from selfreminder.reminder.reminder import Reminder
 
 N = 60
@@ -34,9 +34,9 @@ sizes_strategy = st.one_of(
 
 def observe(memory: Memory, n: int, size: Size, *, task: int = 0, codecs: str = "auto", seed: int = 0) -> Memory:
     """The next n items go by."""
-    seen = stream_of(memory, task, seed=seed).seen
+    seen = find_state(memory, task, seed=seed).seen
     x, labels = ITEMS[seen : seen + n], LABELS[seen : seen + n]
-    index = entering(memory, task, len(x), size, labels, seed=seed)
+    index = find_entering(memory, task, len(x), size, labels, seed=seed)
     new = Memory.of(
         {"x": x[index]},
         x[index, :3],
@@ -46,7 +46,7 @@ def observe(memory: Memory, n: int, size: Size, *, task: int = 0, codecs: str = 
         codecs=codecs,
         selection="reservoir",
     )
-    return merged(memory, new, task, seen + len(x), size, seed=seed)
+    return merge_entered(memory, new, task, seen + len(x), size, seed=seed)
 
 
 def after(cuts: list[int], size: Size, memory: Memory | None = None, **options: Any) -> Memory:
@@ -80,7 +80,7 @@ def test_keys_are_those_of_splitmix(positions: list[int], seed: int) -> None:
 @given(cuts_strategy, st.integers(1, 50), st.integers(0, 5))
 def test_the_smallest_keys_stay_in_order(cuts: list[int], per_task: int, seed: int) -> None:
     memory = after(cuts, Size(per_task=per_task), seed=seed)
-    key = keys(torch.arange(N), stream_of(memory, 0).seed)
+    key = keys(torch.arange(N), find_state(memory, 0).seed)
     assert memory.sources.tolist() == key.argsort()[:per_task].tolist()
     assert torch.equal(memory.draw(N).inputs["x"], ITEMS[memory.sources])
     assert torch.equal(memory.labels, LABELS[memory.sources].short())
@@ -122,7 +122,7 @@ def test_a_size_that_changes_leaves_a_uniform_sample(steps: list[tuple[int, int]
     memory, least = Memory(), N
     for n, per_task in steps:
         memory = observe(memory, n, Size(per_task=per_task))
-        seen, stream = stream_of(memory, 0).seen, stream_of(memory, 0)
+        seen, stream = find_state(memory, 0).seen, find_state(memory, 0)
         key = keys(torch.arange(seen), stream.seed)
         least = min(least, per_task)
         assert min(seen, least) <= len(memory) <= per_task
@@ -133,12 +133,12 @@ def test_a_size_that_changes_leaves_a_uniform_sample(steps: list[tuple[int, int]
 @given(cuts_strategy, st.integers(1, 60))
 def test_each_class_has_its_own_smallest_keys(cuts: list[int], per_class: int) -> None:
     memory = after(cuts, Size(per_class=per_class))
-    key = keys(torch.arange(N), stream_of(memory, 0).seed)
+    key = keys(torch.arange(N), find_state(memory, 0).seed)
     for label in range(3):
         of_class = LABELS.eq(label).nonzero().flatten()
         expected = of_class[key[of_class].argsort()][:per_class]
         assert memory.sources[memory.labels == label].tolist() == expected.tolist()
-    assert torch.equal(memory.sources, memory.sources[keys(memory.sources, stream_of(memory, 0).seed).argsort()])
+    assert torch.equal(memory.sources, memory.sources[keys(memory.sources, find_state(memory, 0).seed).argsort()])
     fewer = observe(memory, 0, Size(per_class=1))
     assert sorted(fewer.labels.tolist()) == [0, 1, 2]
 
@@ -206,7 +206,7 @@ def test_resume_from_a_file(first: int, size: Size, codecs: str, tmp_path_factor
 @pytest.mark.parametrize("size", [Size(per_task=10), Size(per_class=4), Size(budget=1600)])
 def test_bytes_stay_what_they_are(size: Size) -> None:
     memory, sizes = observe(Memory(), 30, size), set()
-    while stream_of(memory, 0).seen < N:
+    while find_state(memory, 0).seen < N:
         memory = observe(memory, 5, size)
         sizes.add(memory.nbytes)
     assert len(sizes) == 1
@@ -216,7 +216,7 @@ def test_far_along_a_stream() -> None:
     """Neither time nor memory depends on how much has gone by."""
     seen = 10**15
     memory = replace(after([], Size(per_task=10)), reservoirs={0: ReservoirState(seen, seed=1)})
-    index = entering(memory, 0, 1000, Size(per_task=20))
+    index = find_entering(memory, 0, 1000, Size(per_task=20))
     new = Memory.of(
         {"x": ITEMS[:1].repeat(len(index), 1)},
         torch.zeros(len(index), 3),
@@ -224,7 +224,7 @@ def test_far_along_a_stream() -> None:
         sources=seen + index,
         selection="reservoir",
     )
-    memory = merged(memory, new, 0, seen + 1000, Size(per_task=20))
+    memory = merge_entered(memory, new, 0, seen + 1000, Size(per_task=20))
     assert len(memory) == 20
     assert memory.sources.dtype == torch.int64
     assert memory.reservoirs[0].seen == seen + 1000
@@ -236,15 +236,15 @@ def test_what_cannot_enter_needs_no_look_at_the_memory() -> None:
     memory = after([], size)
     stream = replace(memory.reservoirs[0], below=0)
     away = replace(memory, reservoirs={0: stream}).to("meta")
-    assert entering(away, 0, 1000, size).tolist() == []
-    assert merged(away, Memory(), 0, stream.seen + 1000, size).reservoirs[0].seen == stream.seen + 1000
+    assert find_entering(away, 0, 1000, size).tolist() == []
+    assert merge_entered(away, Memory(), 0, stream.seen + 1000, size).reservoirs[0].seen == stream.seen + 1000
 
 
 def test_nothing_is_read_anew_when_nothing_enters() -> None:
     size = Size(per_task=5)
     memory = after([], size, codecs="compressed")
     batch = memory.draw(5)
-    later = merged(memory, Memory(), 0, N, size)
+    later = merge_entered(memory, Memory(), 0, N, size)
     assert later.draw(5) is batch
 
 
@@ -272,10 +272,10 @@ def test_what_was_given_up_for_other_tasks_is_no_room_for_later_items(first: int
     memory = observe(Memory(), first, Size(per_task=20), seed=seed)
     budget = memory.nbytes
     for task, items in enumerate(others, start=1):
-        memory = shrunk(memory + other_task(items, task), budget)
+        memory = shrink_memory(memory + other_task(items, task), budget)
         memory = observe(memory, 3, Size(per_task=20), seed=seed)
         held = memory.sources[memory.tasks == 0]
-        key = keys(torch.arange(stream_of(memory, 0).seen), stream_of(memory, 0).seed)
+        key = keys(torch.arange(find_state(memory, 0).seen), find_state(memory, 0).seed)
         assert held.tolist() == key.argsort()[: len(held)].tolist()
 
 
@@ -284,7 +284,7 @@ def test_nor_is_what_another_reservoir_gave_up() -> None:
     memory = observe(memory, 20, Size(budget=memory.nbytes), task=1)
     assert memory.counts == {0: 10, 1: 10}
     memory = observe(memory, 20, Size(per_task=20))
-    key = keys(torch.arange(40), stream_of(memory, 0).seed)
+    key = keys(torch.arange(40), find_state(memory, 0).seed)
     held = memory.sources[memory.tasks == 0]
     assert held.tolist() == key.argsort()[: len(held)].tolist()
 
@@ -312,10 +312,10 @@ def test_a_reservoir_that_was_emptied_begins_anew() -> None:
 def test_what_it_refuses() -> None:
     memory = observe(Memory(), 10, Size(per_task=5))
     with pytest.raises(SelfReminderError, match="per_class needs the labels of all 4 items"):
-        entering(memory, 0, 4, Size(per_class=1))
+        find_entering(memory, 0, 4, Size(per_class=1))
     with pytest.raises(SelfReminderError, match="per_class needs the labels"):
-        entering(memory, 0, 4, Size(per_class=1), torch.zeros(3))
+        find_entering(memory, 0, 4, Size(per_class=1), torch.zeros(3))
     with pytest.raises(SelfReminderError, match="has had 10 items, it cannot go back to 9"):
-        merged(memory, Memory(), 0, 9, Size(per_task=5))
+        merge_entered(memory, Memory(), 0, 9, Size(per_task=5))
     with pytest.raises(SelfReminderError, match="raise the budget"):
         observe(Memory(), 10, Size(budget=10))

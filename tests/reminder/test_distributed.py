@@ -14,9 +14,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from selfreminder._base import distributed
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.memory.memory import Memory
-from selfreminder.reminder.reminder import Reminder, distributed
+from selfreminder.reminder.reminder import Reminder
 
 WORLD, STEPS, BATCH, OLD = 2, 5, 16, 20
 TOLERANCE = 1e-5
@@ -143,13 +144,13 @@ def test_batch_norm(both: Callable[[Any], list[Any]], monkeypatch: pytest.Monkey
         reminder.remember(models[0], *data(0), per_task=120)
     x, y = data(1)
     for rank in range(WORLD):  # one draw before training, as there
-        monkeypatch.setattr(distributed, "ranks", lambda rank=rank: (rank, WORLD))
+        monkeypatch.setattr(distributed, "get_ranks", lambda rank=rank: (rank, WORLD))
         reminders[rank].penalty(models[rank])
     for step in range(STEPS):
         for name, buffer in models[1].named_buffers():
             buffer.copy_(models[0].get_buffer(name))
         for rank, model in enumerate(models):
-            monkeypatch.setattr(distributed, "ranks", lambda rank=rank: (rank, WORLD))
+            monkeypatch.setattr(distributed, "get_ranks", lambda rank=rank: (rank, WORLD))
             model.zero_grad()
             start = step * WORLD * BATCH
             rows = slice(start + rank, start + WORLD * BATCH, WORLD)
@@ -222,7 +223,7 @@ def test_the_mean_over_processes_is_exact_however_few_items_there_are(items: int
 
 def test_every_process_sends_its_dtypes_in_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
     dtypes = [torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.complex64]
-    monkeypatch.setattr(distributed, "ranks", lambda: (0, WORLD))
+    monkeypatch.setattr(distributed, "get_ranks", lambda: (0, WORLD))
     for order in (dtypes, dtypes[::-1]):
         sent: list[torch.dtype] = []
         monkeypatch.setattr(dist, "all_reduce", lambda flat, sent=sent: sent.append(flat.dtype))
@@ -231,7 +232,7 @@ def test_every_process_sends_its_dtypes_in_the_same_order(monkeypatch: pytest.Mo
 
 
 def test_alone() -> None:
-    assert distributed.ranks() == (0, 1)
+    assert distributed.get_ranks() == (0, 1)
     tensors = [torch.rand(3), torch.rand(2)]
     assert distributed.average(tensors) == tensors
-    assert (distributed.everyones(5), distributed.from_first(5)) == ([5], 5)
+    assert (distributed.all_gather(5), distributed.broadcast(5)) == ([5], 5)

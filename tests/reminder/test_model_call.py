@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.reminder.model_call import as_given, check_logits, named
+from selfreminder.reminder.model_call import check_logits
 from selfreminder.reminder.reminder import Reminder
+from selfreminder.samples import name_inputs, restore_structure
 
 
 @dataclass
@@ -153,14 +154,14 @@ def test_labels_are_no_inputs() -> None:
 
 def test_names_round_trip() -> None:
     for inputs in (X, (X, Y), {"ids": X, "mask": Y}):
-        back = as_given(named(inputs))
+        back = restore_structure(name_inputs(inputs))
         assert type(back) is type(inputs)
-        assert named(back).keys() == named(inputs).keys()
+        assert name_inputs(back).keys() == name_inputs(inputs).keys()
     for wrong in ([], {}, "text", {"x": 3}, 7):
         with pytest.raises(SelfReminderError, match="inputs are a tensor"):
-            named(wrong)
+            name_inputs(wrong)
     with pytest.raises(SelfReminderError, match="not of one length"):
-        named((X, X[:3]))
+        name_inputs((X, X[:3]))
 
 
 @pytest.mark.parametrize(

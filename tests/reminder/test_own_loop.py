@@ -20,7 +20,7 @@ from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.stream import Stream
 from selfreminder.reminder.losses import logit_match
 from selfreminder.reminder.reminder import Reminder
-from selfreminder.samples.batches import knows_positions
+from selfreminder.samples import knows_positions
 
 
 def digits_model(seed: int = 0) -> nn.Module:

@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from transformers import BatchEncoding
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.samples import Keep, Samples, read
+from selfreminder.samples import Limit, Samples, read_samples
 from selfreminder.selection.base import count_per_class
 
 N = 600
@@ -49,8 +49,8 @@ class Stream(IterableDataset[Any]):
         return map(self.item, range(self.length))
 
 
-def keep(seed: int = 0, **size: Any) -> Keep:
-    return Keep(generator=torch.Generator().manual_seed(seed), **size)
+def limit(seed: int = 0, **size: Any) -> Limit:
+    return Limit(generator=torch.Generator().manual_seed(seed), **size)
 
 
 def same(samples: Samples, inputs: dict[str, Tensor], labels: Tensor | None) -> bool:
@@ -91,7 +91,7 @@ ONE = {
 
 @pytest.mark.parametrize("kind", ONE)
 def test_one_input(kind: str) -> None:
-    assert same(read(*ONE[kind]), {"x": X}, Y)
+    assert same(read_samples(*ONE[kind]), {"x": X}, Y)
 
 
 BY_NAME = {"input_ids": IDS, "attention_mask": MASK}
@@ -132,7 +132,7 @@ NAMED = {
 
 @pytest.mark.parametrize("kind", NAMED)
 def test_inputs_by_name(kind: str) -> None:
-    assert same(read(*NAMED[kind]), BY_NAME, Y)
+    assert same(read_samples(*NAMED[kind]), BY_NAME, Y)
 
 
 IN_ORDER = {
@@ -149,12 +149,12 @@ IN_ORDER = {
 
 @pytest.mark.parametrize("kind", IN_ORDER)
 def test_inputs_in_order(kind: str) -> None:
-    assert same(read(*IN_ORDER[kind]), {"0": IDS, "1": MASK}, Y)
+    assert same(read_samples(*IN_ORDER[kind]), {"0": IDS, "1": MASK}, Y)
 
 
 @pytest.mark.parametrize("data", [X, (X,), TensorDataset(X), DataLoader(TensorDataset(X)), [(x,) for x in X]])
 def test_without_labels(data: Any) -> None:
-    assert same(read(data), {"x": X}, None)
+    assert same(read_samples(data), {"x": X}, None)
 
 
 def test_images_of_hugging_face() -> None:
@@ -162,35 +162,37 @@ def test_images_of_hugging_face() -> None:
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
     data = datasets.Dataset.from_dict({"image": list(pictures), "label": [0, 1, 1]}, features=features)
     expected = torch.from_numpy(pictures).permute(0, 3, 1, 2)
-    assert same(read(data), {"image": expected}, torch.tensor([0, 1, 1]))
+    assert same(read_samples(data), {"image": expected}, torch.tensor([0, 1, 1]))
 
 
 def test_plain_tensors_are_not_copied() -> None:
-    assert read(X).inputs["x"] is X
-    labels = read({"a": X}, Y).labels
+    assert read_samples(X).inputs["x"] is X
+    labels = read_samples({"a": X}, Y).labels
     assert labels is not None
     assert labels.data_ptr() == Y.data_ptr()
     array = X.numpy()
-    assert read(array).inputs["x"].data_ptr() == array.ctypes.data
+    assert read_samples(array).inputs["x"].data_ptr() == array.ctypes.data
     array = array.copy()
     array.flags.writeable = False  # as of a file that is mapped
-    assert read(array).inputs["x"].data_ptr() == array.ctypes.data
+    assert read_samples(array).inputs["x"].data_ptr() == array.ctypes.data
 
 
 def test_other_devices_and_gradients_are_left_behind() -> None:
     weights = torch.ones(3, requires_grad=True)
-    samples = read(Items(lambda i: (X[i] * weights, Y[i])))
+    samples = read_samples(Items(lambda i: (X[i] * weights, Y[i])))
     assert not samples.inputs["x"].requires_grad
     meta = DataLoader(
         Items(lambda i: (X[i], Y[i]), 4), batch_size=2, collate_fn=lambda items: torch.ones(2, device="meta")
     )
     with pytest.raises(NotImplementedError, match="meta"):  # the one other device that is everywhere cannot be copied
-        read(meta)
+        read_samples(meta)
 
 
 def test_torch_random_numbers_are_left_alone() -> None:
     before = torch.get_rng_state()
-    read(DataLoader(Items(lambda i: (X[i] + torch.rand(()), Y[i])), batch_size=8, shuffle=True), keep=keep(per_class=2))
+    read_samples(
+        DataLoader(Items(lambda i: (X[i] + torch.rand(()), Y[i])), batch_size=8, shuffle=True), limit=limit(per_class=2)
+    )
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -205,26 +207,26 @@ def rows(y: Tensor) -> Dataset[Any]:
 
 @given(LABELS, st.integers(1, 12), st.integers(1, 9), st.integers(0, 99))
 def test_so_many_of_each_class(y: Tensor, per_class: int, batch: int, seed: int) -> None:
-    samples = read(rows(y), keep=keep(seed, per_class=per_class))
+    samples = read_samples(rows(y), limit=limit(seed, per_class=per_class))
     assert samples.labels is not None
     assert Counter(samples.labels.tolist()) == {c: min(per_class, n) for c, n in Counter(y.tolist()).items()}
     assert torch.equal(samples.inputs["x"], samples.sources.float())
     assert torch.equal(samples.labels, y[samples.sources])
     assert bool((samples.sources.diff() > 0).all())
-    again = read(DataLoader(rows(y), batch_size=batch), keep=keep(seed, per_class=per_class))
+    again = read_samples(DataLoader(rows(y), batch_size=batch), limit=limit(seed, per_class=per_class))
     assert torch.equal(again.sources, samples.sources)  # whatever the batches are
 
 
 @given(LABELS, st.integers(1, 80), st.integers(1, 9), st.integers(0, 99))
 def test_enough_for_a_total(y: Tensor, total: int, batch: int, seed: int) -> None:
     """What is kept can be shared out as all could have been, and is hardly more."""
-    samples = read(rows(y), keep=keep(seed, total=total))
+    samples = read_samples(rows(y), limit=limit(seed, total=total))
     assert samples.labels is not None
     assert torch.equal(samples.labels, y[samples.sources])
     fits = min(total, len(y))
     assert count_per_class(samples.labels, total=fits) == count_per_class(y, total=fits)
     assert len(samples) < total + len(y.unique())
-    again = read(DataLoader(rows(y), batch_size=batch), keep=keep(seed, total=total))
+    again = read_samples(DataLoader(rows(y), batch_size=batch), limit=limit(seed, total=total))
     assert torch.equal(again.sources, samples.sources)
 
 
@@ -235,8 +237,10 @@ def test_a_total_by_the_size_of_an_item() -> None:
         asked.append(inputs["x"].shape[1:])
         return 100 // inputs["x"][0].nbytes
 
-    assert len(read(TensorDataset(X, Y * 0), keep=keep(total=total))) == 4
-    assert len(read(TensorDataset(X, Y * 0), keep=keep(total=lambda _: 0))) == 1  # something, to tell what it needs
+    assert len(read_samples(TensorDataset(X, Y * 0), limit=limit(total=total))) == 4
+    assert (
+        len(read_samples(TensorDataset(X, Y * 0), limit=limit(total=lambda _: 0))) == 1
+    )  # something, to tell what it needs
     assert asked == [X.shape[1:]]
 
 
@@ -251,7 +255,7 @@ def test_every_choice_has_the_same_chance(size: dict[str, int]) -> None:
     loader, runs = DataLoader(rows(y), batch_size=5), 2000
     seen = Counter[tuple[int, tuple[int, ...]]]()
     for seed in range(runs):
-        samples = read(loader, keep=keep(seed, **size))
+        samples = read_samples(loader, limit=limit(seed, **size))
         for label in (0, 1):
             seen[label, tuple(samples.sources[samples.labels == label].tolist())] += 1
     for label in (0, 1):
@@ -268,12 +272,12 @@ def test_classes_are_predicted_where_there_are_no_labels() -> None:
         batches.append(len(inputs["x"]))
         return inputs["x"][:, 0, 0].mul(7).long() // 6 % 3
 
-    samples = read(TensorDataset(X), keep=keep(per_class=4), predict=predict)
+    samples = read_samples(TensorDataset(X), limit=limit(per_class=4), predict=predict)
     assert samples.labels is None
     assert (samples.sources % 3).bincount().tolist() == [4, 4, 4]
     assert torch.equal(samples.inputs["x"], X[samples.sources])
     assert batches == [256, 256, 88]
-    assert len(read(TensorDataset(X), keep=keep(per_class=4))) == 4  # one class
+    assert len(read_samples(TensorDataset(X), limit=limit(per_class=4))) == 4  # one class
 
 
 WIDTH = 61
@@ -307,7 +311,7 @@ def test_memory_does_not_grow_with_the_data(size: dict[str, int], loader: bool) 
             return torch.full((WIDTH,), float(i)), i % 5
 
         data = Items(item, length)
-        samples = read(DataLoader(data, batch_size=128) if loader else data, keep=keep(**size))
+        samples = read_samples(DataLoader(data, batch_size=128) if loader else data, limit=limit(**size))
         assert len(samples) == 100
         return max(alive)
 
@@ -400,6 +404,6 @@ ERRORS = {
 @pytest.mark.parametrize("kind", ERRORS)
 def test_errors(kind: str) -> None:
     data, labels, message = ERRORS[kind]
-    for kept in (None, keep(per_class=2)):
+    for kept in (None, limit(per_class=2)):
         with pytest.raises(SelfReminderError, match=message):
-            read(data, labels, keep=kept)
+            read_samples(data, labels, limit=kept)

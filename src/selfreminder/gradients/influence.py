@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.eval_mode import eval_mode
-from selfreminder.gradients.per_sample import Inputs, LogitsOf, rows
+from selfreminder.gradients.per_sample import Inputs, LogitFunction, take_rows
 
 SOLVERS = ("cg", "lissa")
 Data = tuple[Inputs, Tensor]
@@ -29,7 +29,7 @@ _LANCZOS_STEPS = 20
 
 def influence(
     model: nn.Module,
-    logits_of: LogitsOf,
+    logits_of: LogitFunction,
     inputs: Inputs,
     labels: Tensor,
     validation: Data,
@@ -95,7 +95,7 @@ def _check_above_zero(name: str, value: float | None, *, whole: bool = False) ->
 
 def _take(data: Data, index: Tensor) -> Data:
     inputs, labels = data
-    return rows(inputs, index), labels[index.to(labels.device)]
+    return take_rows(inputs, index), labels[index.to(labels.device)]
 
 
 class _Loss:
@@ -104,7 +104,7 @@ class _Loss:
     Second derivatives are by backward twice: faster here than forward mode, and more layers can do it.
     """
 
-    def __init__(self, model: nn.Module, logits_of: LogitsOf, batch_size: int) -> None:
+    def __init__(self, model: nn.Module, logits_of: LogitFunction, batch_size: int) -> None:
         self.model, self.logits_of, self.batch_size = model, logits_of, batch_size
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
@@ -142,7 +142,7 @@ class _Loss:
         inputs, labels = data
         for start in range(0, len(labels), self.batch_size):
             part = slice(start, start + self.batch_size)
-            logits = self.logits_of(self.model, rows(inputs, part))
+            logits = self.logits_of(self.model, take_rows(inputs, part))
             if not logits.requires_grad:
                 raise SelfReminderError("the logits carry no gradient: call the model without torch.no_grad or detach")
             yield logits, labels[part].to(logits.device)

@@ -19,7 +19,7 @@ from selfreminder._base.eval_mode import eval_mode, is_eval
 Inputs = Tensor | Mapping[str, Tensor]
 """a tensor, or several by name; one row an item"""
 
-LogitsOf = Callable[[nn.Module, Inputs], Tensor]
+LogitFunction = Callable[[nn.Module, Inputs], Tensor]
 """logits (n, K) of a batch of inputs"""
 
 _CHUNK = 1 << 20
@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 _KNOWN = (nn.Linear, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
 
 
-def rows(inputs: Inputs, index: Tensor | slice) -> Inputs:
+def take_rows(inputs: Inputs, index: Tensor | slice) -> Inputs:
     """Some of the items."""
     if isinstance(inputs, Tensor):
         return inputs[index.to(inputs.device) if isinstance(index, Tensor) else index]
@@ -36,7 +36,7 @@ def rows(inputs: Inputs, index: Tensor | slice) -> Inputs:
 
 
 def gradient_norms(
-    model: nn.Module, logits_of: LogitsOf, inputs: Inputs, labels: Tensor, *, batch_size: int = 256
+    model: nn.Module, logits_of: LogitFunction, inputs: Inputs, labels: Tensor, *, batch_size: int = 256
 ) -> Tensor:
     """(n,) norms of each sample's gradient of cross entropy, over all parameters that require one; on the CPU.
 
@@ -53,7 +53,7 @@ def gradient_norms(
         with layers.watched():
             for start in range(0, len(labels), batch_size):
                 part = slice(start, start + batch_size)
-                logits = logits_of(model, rows(inputs, part))
+                logits = logits_of(model, take_rows(inputs, part))
                 total = torch.zeros(len(logits), dtype=logits.dtype, device=logits.device)
                 gradient = _logit_gradient(logits.detach(), labels[part])
                 for layer, a, g in layers.gradients(logits, len(logits), gradient):

@@ -1,7 +1,8 @@
 """The memory: a few old items with the logits that the model gave them, and the file that keeps it."""
 
 from selfreminder.memory.file import memory_hash, open_memory, save_memory
-from selfreminder.memory.memory import UNKNOWN, Memory
+from selfreminder.memory.memory import Memory
 from selfreminder.memory.sampling import MemoryBatch
+from selfreminder.samples import UNKNOWN
 
 __all__ = ["UNKNOWN", "Memory", "MemoryBatch", "memory_hash", "open_memory", "save_memory"]

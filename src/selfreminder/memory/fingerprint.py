@@ -1,51 +1,97 @@
-"""What recorded a task's logits: the layers of the model, the transform, the shapes of the inputs.
+"""What gave a task's logits: the layers of the model, what the transform does, the shapes of the inputs.
 
 Logits hold only for what gave them. A memory keeps a fingerprint with them, so that it can say so when it meets another
 model, or the same one behind another transform.
 """
 
-import dis
 import hashlib
 import json
-import re
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from types import CodeType, FunctionType, MethodType
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+
+from selfreminder.samples import restore_structure
+
+if TYPE_CHECKING:
+    from selfreminder.memory.memory import Memory
 
 _WRAPPERS = ("module", "_orig_mod")
 """what DistributedDataParallel and torch.compile put before or into the names of parameters"""
-_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
-_FILLS = {
-    "add",
-    "append",
-    "appendleft",
-    "clear",
-    "extend",
-    "insert",
-    "pop",
-    "popleft",
-    "remove",
-    "setdefault",
-    "update",
-}
-"""methods by which a function changes a list, dict or set around it"""
-_FEW = 64
-"""numbers of an array up to which its values are looked at, such as the means of channels"""
+_PROJECTIONS = 4
+_ROUNDING, _HALF_ROUNDING = 1e-3, 1e-2
+"""by how much the same transform's numbers may differ, relative to their size: devices and precisions round"""
+_HALF = ("float16", "bfloat16")
+
+Transform = Callable[[Any], Any]
+Outputs = dict[str, tuple[str, tuple[int, ...], tuple[float, ...]]]
+"""of each tensor in an output: dtype, shape, and its mean, its root mean square and a few random projections"""
+
+
+@dataclass(frozen=True)
+class TransformDigest:
+    """What a transform makes of one item of a memory, in a few numbers that are compared within rounding.
+
+    The item is the first of the task's when the digest was taken. If it leaves the memory, only that there was a
+    transform is known, until items are added to the task: the first of those is then digested. A transform that is
+    random (two calls differ), or fails on a single item, is not compared; nor are those of earlier files.
+    """
+
+    item: int | None = None
+    """the item's id; None where nothing can be compared"""
+    outputs: Outputs | None = None
+
+    @classmethod
+    def of(cls, transform: Transform, inputs: dict[str, Tensor], item: int) -> "TransformDigest":
+        """Of one item's inputs (1, …), as they are read back from a memory."""
+        on_gpu = {x.device for x in inputs.values() if x.is_cuda}
+        with torch.random.fork_rng(devices=on_gpu), torch.no_grad():  # a random transform takes no number of yours
+            try:
+                given = [restore_structure({name: x.clone() for name, x in inputs.items()}) for _ in range(2)]
+                once, twice = (dict(_digest_outputs(transform(each))) for each in given)
+            except Exception:  # whatever it raises: where it matters, the user's own call raises it too
+                return cls()
+        return cls(item, once) if _are_close(once, twice) else cls()
+
+    def differs(self, now: "TransformDigest") -> bool:
+        """Whether both are of the same item, and not the same."""
+        if self.outputs is None or now.outputs is None or self.item != now.item:
+            return False
+        return not _are_close(self.outputs, now.outputs)
+
+    def __str__(self) -> str:
+        """16 hex digits, to tell digests apart; "unknown" where nothing can be compared."""
+        return "unknown" if self.outputs is None else _hash_text(json.dumps(self.facts, sort_keys=True))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As JSON can say it."""
+        return {} if self.outputs is None else {"item": self.item, "outputs": self.outputs}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any] | str) -> "TransformDigest | None":
+        """The inverse of `facts`; "" is no transform, and other text is what earlier files knew of one."""
+        if isinstance(facts, str) or not facts:
+            return None if facts == "" else cls()
+        outputs = {
+            str(name): (str(dtype), tuple(map(int, shape)), tuple(map(float, numbers)))
+            for name, (dtype, shape, numbers) in facts["outputs"].items()
+        }
+        return cls(int(facts["item"]), outputs)
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What recorded a task's logits.
+    """What gave a task's logits.
 
-    >>> import torch
     >>> x = torch.zeros(9, 4)
     >>> then, now = (Fingerprint.of(nn.Linear(4, classes), {"x": x}, classes) for classes in (2, 3))
-    >>> then.differences(then), then.differences(now)[0]
+    >>> then.find_differences(then), then.find_differences(now)[0]
     ([], 'it holds 2 logits an item, the model gives 3')
     """
 
@@ -53,24 +99,20 @@ class Fingerprint:
     """see `model_fingerprint`"""
     classes: int
     """logits an item"""
-    transform: str
-    """see `transform_fingerprint`; "" without one"""
+    transform: TransformDigest | None
+    """None without one"""
     inputs: dict[str, tuple[tuple[int, ...], str]]
     """shape and dtype of an item of each input, as it is kept, before it is encoded"""
 
     @classmethod
     def of(
-        cls,
-        model: nn.Module,
-        inputs: Mapping[str, Tensor],
-        classes: int,
-        transform: Callable[..., Any] | None = None,
+        cls, model: nn.Module, inputs: Mapping[str, Tensor], classes: int, transform: TransformDigest | None = None
     ) -> "Fingerprint":
-        """Of a model that gives `classes` logits on inputs (n, …), which go through the transform first."""
-        shapes = {name: (tuple(x.shape[1:]), _dtype(x)) for name, x in inputs.items()}
-        return cls(model_fingerprint(model), classes, transform_fingerprint(transform), shapes)
+        """Of a model that gives `classes` logits on inputs (n, …), which go through a transform first."""
+        shapes = {name: (tuple(x.shape[1:]), _show_dtype(x)) for name, x in inputs.items()}
+        return cls(model_fingerprint(model), classes, transform, shapes)
 
-    def differences(self, now: "Fingerprint") -> list[str]:
+    def find_differences(self, now: "Fingerprint") -> list[str]:
         """One sentence for each thing that is another one now; none where logits can be compared."""
         found = []
         if self.classes != now.classes:
@@ -80,9 +122,13 @@ class Fingerprint:
                 "it was recorded by a model with other layers, shapes or dtypes "
                 f"(fingerprint {self.model}, now {now.model})"
             )
-        if self.transform != now.transform:
-            then, today = (f"transform {each}" if each else "no transform" for each in (self.transform, now.transform))
+        if (self.transform is None) != (now.transform is None):
+            then, today = (
+                "no transform" if each is None else "a transform" for each in (self.transform, now.transform)
+            )
             found.append(f"it was recorded with {then}, now there is {today}")
+        elif self.transform is not None and now.transform is not None and self.transform.differs(now.transform):
+            found.append("it was recorded with a transform that made something else of the same item")
         for name in dict.fromkeys((*self.inputs, *now.inputs)):
             if name not in now.inputs:
                 found.append(f"input '{name}' is there no more")
@@ -100,27 +146,40 @@ class Fingerprint:
     def facts(self) -> dict[str, Any]:
         """As JSON can say it."""
         inputs = {name: [list(shape), dtype] for name, (shape, dtype) in self.inputs.items()}
-        return {"model": self.model, "classes": self.classes, "transform": self.transform, "inputs": inputs}
+        transform = "" if self.transform is None else self.transform.facts
+        return {"model": self.model, "classes": self.classes, "transform": transform, "inputs": inputs}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "Fingerprint":
         """The inverse of `facts`."""
         inputs = {str(name): (tuple(map(int, shape)), str(dtype)) for name, (shape, dtype) in facts["inputs"].items()}
-        return cls(str(facts["model"]), int(facts["classes"]), str(facts["transform"]), inputs)
+        return cls(str(facts["model"]), int(facts["classes"]), TransformDigest.from_facts(facts["transform"]), inputs)
+
+    @property
+    def item(self) -> int | None:
+        """The id of the item that the transform's digest is of."""
+        return None if self.transform is None else self.transform.item
+
+    def with_item(self, item: int | None) -> "Fingerprint":
+        """The same where the digested item has another id, or (None) is not in the memory any more."""
+        if self.transform is None or self.transform.item is None:
+            return self
+        return replace(self, transform=TransformDigest() if item is None else replace(self.transform, item=item))
 
 
-def staleness(
-    fingerprints: Mapping[int, Fingerprint], model: nn.Module, transform: Callable[..., Any] | None, *, grown: bool
-) -> str:
-    """Which tasks' logits are another model's or another transform's, in words; "" where none are.
+def find_staleness(memory: "Memory", model: nn.Module, transform: Transform | None, *, grown: bool) -> str:
+    """Say which tasks' logits are another model's or another transform's, in words; "" where none are.
 
     A model that has `grown` has other layers by right.
     """
-    of_model, of_transform = model_fingerprint(model), transform_fingerprint(transform)
-    found: dict[str, list[int]] = {}
-    for task, fingerprint in fingerprints.items():
-        now = replace(fingerprint, model=fingerprint.model if grown else of_model, transform=of_transform)
-        for difference in fingerprint.differences(now):
+    present, found = model_fingerprint(model), dict[str, list[int]]()
+    device = next((p.device for p in model.parameters()), memory.device)
+    for task, then in memory.fingerprints.items():
+        digest = None if transform is None else TransformDigest()
+        if transform is not None and then.item is not None and (inputs := memory.read_item(then.item)) is not None:
+            digest = TransformDigest.of(transform, {name: x.to(device) for name, x in inputs.items()}, then.item)
+        now = replace(then, model=then.model if grown else present, transform=digest)
+        for difference in then.find_differences(now):
             found.setdefault(difference, []).append(task)
     return "; ".join(
         f"the memory of task {', '.join(map(str, tasks))} is stale: {difference}" for difference, tasks in found.items()
@@ -135,103 +194,52 @@ def model_fingerprint(model: nn.Module) -> str:
     """
     tensors = model.state_dict(keep_vars=True)  # the parameters themselves, no copies
     rows = [
-        [".".join(part for part in name.split(".") if part not in _WRAPPERS), list(tensor.shape), _dtype(tensor)]
+        [".".join(part for part in name.split(".") if part not in _WRAPPERS), list(tensor.shape), _show_dtype(tensor)]
         for name, tensor in tensors.items()
         if isinstance(tensor, Tensor)
     ]
-    return _digest(json.dumps(sorted(rows)))
+    return _hash_text(json.dumps(sorted(rows)))
 
 
-def transform_fingerprint(transform: Callable[..., Any] | None) -> str:
-    """16 hex digits of what a transform is called and which names and constants it uses; "" for none.
-
-    The same in every process, and under every version of Python as far as that can be had: the bytecode is left out.
-
-    >>> first, same, other = lambda x: x / 255, lambda x: x / 255, lambda x: x / 127
-    >>> transform_fingerprint(first) == transform_fingerprint(same) != transform_fingerprint(other)
-    True
-    """
-    return "" if transform is None else _digest(_told(transform))
-
-
-def _told(value: Any, inside: tuple[int, ...] = ()) -> str:
-    """A value in words that are the same in every process. `inside` has what it is a part of."""
-    if id(value) in inside:
-        return "itself"
-
-    def told(part: Any) -> str:
-        return _told(part, (*inside, id(value)))
-
-    match value:
-        case partial():
-            return f"partial({told(value.func)}, {told(value.args)}, {told(value.keywords)})"
-        case MethodType():
-            return f"method({told(value.__func__)}, {told(value.__self__)})"
-        case FunctionType():
-            names = {name for code in _codes(value.__code__) for name in code.co_names}
-            constants = dict.fromkeys(map(told, _constants(value.__code__)))
-            bound = (value.__defaults__, value.__kwdefaults__, _enclosed(value, names))
-            # Neither module nor qualified name: a function moves from a script into a module.
-            return f"{value.__name__}({sorted(names)}, {list(constants)}, {told(bound)})"
-        case nn.Module():
-            return _ADDRESS.sub("", repr(value))
-        case Tensor() | np.ndarray():
-            few = value.tolist() if np.prod(value.shape) <= _FEW else "…"
-            return f"{_dtype(value)}{tuple(value.shape)}{few}"
-        case dict():
-            return f"{{{', '.join(sorted(f'{told(key)}: {told(part)}' for key, part in value.items()))}}}"
-        case set() | frozenset():
-            return f"{{{', '.join(sorted(map(told, value)))}}}"
-        case tuple() | list():
-            return f"[{', '.join(map(told, value))}]"
-        case type():
-            return value.__qualname__
-    if isinstance(getattr(value, "__qualname__", None), str):  # a function that is not Python's
-        return f"{getattr(value, '__module__', None)}.{value.__qualname__}"
-    own = type(value).__repr__ is not object.__repr__
-    return _ADDRESS.sub("", repr(value)) if own else type(value).__qualname__
+def _digest_outputs(given: Any, name: str = "") -> Iterator[tuple[str, tuple[str, tuple[int, ...], tuple[float, ...]]]]:
+    """Each tensor in what a transform gives, by its place in tuples and dicts; of anything else the type."""
+    if isinstance(given, Tensor):
+        values = torch.view_as_real(given) if given.is_complex() else given
+        x = values.detach().cpu().to(torch.float64).numpy().reshape(-1)
+        numbers = [x.mean(), np.sqrt(np.square(x).mean()), *(_directions(len(x)) @ x)] if len(x) else []
+        yield name, (_show_dtype(given), tuple(given.shape), tuple(float(f"{number:.9g}") for number in numbers))
+    elif isinstance(given, Mapping | list | tuple):
+        for key, part in given.items() if isinstance(given, Mapping) else enumerate(given):
+            yield from _digest_outputs(part, f"{name}/{key}")
+    else:
+        yield name, (type(given).__name__, (), ())
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code and that of functions inside it."""
-    yield code
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _codes(part)
+@lru_cache(maxsize=1)
+def _directions(n: int) -> np.ndarray:
+    """(projections, n): the same numbers in every process and version, as NumPy promises of this generator."""
+    return np.random.RandomState(0).standard_normal((_PROJECTIONS, n)) / math.sqrt(n)
 
 
-def _constants(code: CodeType) -> Iterator[Any]:
-    """The constants that code uses, with those of functions inside it, which newer Pythons may have inlined."""
-    for step in dis.get_instructions(code):
-        # Not all of `co_consts`: it has the docstring, and from Python 3.14 on it lacks small integers.
-        if step.arg is not None and (step.opcode in dis.hasconst or step.opname == "LOAD_SMALL_INT"):
-            value = code.co_consts[step.arg] if step.opcode in dis.hasconst else step.arg
-            if isinstance(value, CodeType):
-                yield from _constants(value)
-            else:
-                parts = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
-                yield from (part for part in parts if part is not None)
+def _are_close(one: Outputs, other: Outputs) -> bool:
+    """Whether two outputs are the same but for rounding; floats of another precision are."""
+    if one.keys() != other.keys():
+        return False
+    for name, (dtype, shape, numbers) in one.items():
+        other_dtype, other_shape, other_numbers = other[name]
+        floating = "float" in dtype and "float" in other_dtype
+        if shape != other_shape or not (floating or dtype == other_dtype):
+            return False
+        rounding = _HALF_ROUNDING if dtype in _HALF or other_dtype in _HALF else _ROUNDING
+        size = max((abs(number) for number in (*numbers[1:2], *other_numbers[1:2])), default=0.0)
+        if not all(abs(a - b) <= rounding * size for a, b in zip(numbers, other_numbers)):
+            return False
+    return True
 
 
-def _enclosed(function: FunctionType, names: set[str]) -> dict[str, Any]:
-    """The variables around a function that it uses, but for what it changes itself, such as a count of its calls."""
-    steps = [step for code in _codes(function.__code__) for step in dis.get_instructions(code)]
-    rebound = {step.argval for step in steps if step.opname == "STORE_DEREF"}
-    fills = not _FILLS.isdisjoint(names) or any(step.opname == "STORE_SUBSCR" for step in steps)
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-        try:
-            value = cell.cell_contents
-        except ValueError:  # of a name that is bound later
-            continue
-        if name not in rebound:
-            found[name] = type(value) if fills and isinstance(value, list | dict | set) else value
-    return found
-
-
-def _dtype(x: Tensor | np.ndarray) -> str:
-    return str(x.dtype).removeprefix("torch.")
-
-
-def _digest(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _show_dtype(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")

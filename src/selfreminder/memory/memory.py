@@ -15,9 +15,8 @@ from selfreminder.memory.codec import Encoded
 from selfreminder.memory.columns import Columns, ReservoirState
 from selfreminder.memory.fingerprint import Fingerprint
 from selfreminder.memory.sampling import MemoryBatch, Reader
+from selfreminder.samples import UNKNOWN
 
-UNKNOWN = -1
-"""the label, source or time of an item where nobody said"""
 _MOST = 2**31 - 1
 
 
@@ -33,7 +32,7 @@ class Memory(Columns):
     @classmethod
     def of(
         cls,
-        inputs: Mapping[str, Tensor],
+        inputs: Mapping[str, Tensor | Encoded],
         logits: Tensor,
         *,
         task: int,
@@ -73,10 +72,12 @@ class Memory(Columns):
             return values.detach().to(device, dtype)
 
         small = sources is None or not n or bool((sources.abs() <= _MOST).all())
+        encoded = {
+            name: x if isinstance(x, Encoded) else codec.encode(codec.resolve(wanted[name], x), x.detach())
+            for name, x in inputs.items()
+        }
         return cls(
-            inputs={
-                name: codec.encode(codec.resolve(wanted[name], x), x.detach()).to(device) for name, x in inputs.items()
-            },
+            inputs={name: x.to(device) for name, x in encoded.items()},
             kept_logits=codec.encode(logit_codec, logits.detach().to(torch.float32)),
             labels=column(UNKNOWN if labels is None else labels, torch.int16),
             tasks=column(task, torch.int32),
@@ -102,7 +103,11 @@ class Memory(Columns):
             return self.with_reservoirs(reservoirs)
         if not len(self):
             return dataclasses.replace(
-                other, ids=other.ids + self.next_id, next_id=self.next_id + other.next_id, reservoirs=reservoirs
+                other,
+                ids=other.ids + self.next_id,
+                next_id=self.next_id + other.next_id,
+                fingerprints=_merge_fingerprints(self, other),
+                reservoirs=reservoirs,
             )
         if self.inputs.keys() != other.inputs.keys():
             raise SelfReminderError(
@@ -135,7 +140,7 @@ class Memory(Columns):
             times=None if self.times is None and other.times is None else torch.cat([_times(self), _times(other)]),
             selection_names=names,
             next_id=self.next_id + other.next_id,
-            fingerprints={**other.fingerprints, **self.fingerprints},
+            fingerprints=_merge_fingerprints(self, other),
             reservoirs=reservoirs,
         )
         in_order = bool((merged.tasks[1:] >= merged.tasks[:-1]).all())
@@ -146,11 +151,16 @@ class Memory(Columns):
         rows = index.nonzero().flatten() if index.dtype == torch.bool else index
         rows = rows[torch.argsort(self.tasks[rows], stable=True)]
         left = self.tasks[rows].unique().tolist() if self.fingerprints or self.reservoirs else []
+        ids = set(self.ids[rows].tolist()) if any(each.item is not None for each in self.fingerprints.values()) else ()
         return dataclasses.replace(
             self,
             inputs={name: x.take(rows) for name, x in self.inputs.items()},
             kept_logits=self.kept_logits.take(rows),
-            fingerprints={task: fingerprint for task, fingerprint in self.fingerprints.items() if task in left},
+            fingerprints={
+                task: each.with_item(each.item if each.item in ids else None)
+                for task, each in self.fingerprints.items()
+                if task in left
+            },
             # A reservoir of which nothing is left begins anew, at its place in the stream.
             reservoirs={
                 task: stream if task in left else ReservoirState(stream.seen, stream.seed)
@@ -226,6 +236,11 @@ class Memory(Columns):
         """The items of these rows (None: all), decoded."""
         return self._reader.batch(index, weight)
 
+    def read_item(self, number: int) -> dict[str, Tensor] | None:
+        """The inputs (1, …) of the item with this id, decoded; None if it is not here."""
+        row = (self.ids == number).nonzero().flatten()
+        return {name: x.decode(row).to(self.device) for name, x in self.inputs.items()} if len(row) else None
+
     @property
     def counts(self) -> dict[int, int]:
         """Items of each task."""
@@ -244,6 +259,18 @@ class Memory(Columns):
     @cached_property
     def _reader(self) -> Reader:
         return Reader(self.inputs, self.kept_logits, self.width, self.labels, self.tasks)
+
+
+def _merge_fingerprints(ours: Memory, theirs: Memory) -> dict[int, Fingerprint]:
+    """Of each task ours, unless nothing can be compared with its transform any more; their items get new ids."""
+    both = dict(ours.fingerprints)
+    for task, fingerprint in theirs.fingerprints.items():
+        moved = fingerprint if fingerprint.item is None else fingerprint.with_item(fingerprint.item + ours.next_id)
+        if task not in both:
+            both[task] = moved
+        elif both[task].transform is not None and both[task].item is None:
+            both[task] = dataclasses.replace(both[task], transform=moved.transform)
+    return both
 
 
 def _further(ours: Mapping[int, ReservoirState], theirs: Mapping[int, ReservoirState]) -> dict[int, ReservoirState]:

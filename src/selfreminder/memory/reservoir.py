@@ -34,37 +34,39 @@ def keys(positions: Tensor, seed: int) -> Tensor:
     return _shift(z ^ _shift(z, 31), 1)
 
 
-def stream_of(memory: Memory, task: int, *, seed: int = 0) -> ReservoirState:
+def find_state(memory: Memory, task: int, *, seed: int = 0) -> ReservoirState:
     """Where the reservoir of a task is in its stream; `seed` is for one that begins."""
     return memory.reservoirs.get(task) or ReservoirState(seen=0, seed=seed_for(seed, SELECTION, task))
 
 
-def entering(memory: Memory, task: int, n: int, size: Size, labels: Tensor | None = None, *, seed: int = 0) -> Tensor:
+def find_entering(
+    memory: Memory, task: int, n: int, size: Size, labels: Tensor | None = None, *, seed: int = 0
+) -> Tensor:
     """Which of the next n items of the stream enter: indices into them, in order, on the CPU.
 
     Args:
         memory: that holds the reservoir.
         task: that the reservoir fills.
         size: `per_task` items in all, `per_class` items of each class, or a budget. What an item takes of that is
-            known once it is encoded: where items differ, some enter that `merged` then finds no room for.
+            known once it is encoded: where items differ, some enter that `merge_entered` then finds no room for.
         labels: (n,) classes, for `per_class`.
         seed: of a stream that begins.
     """
     if size.per_class is not None and (labels is None or labels.shape != (n,)):
         raise SelfReminderError(f"per_class needs the labels of all {n} items: pass them, or use per_task or budget")
-    index, _ = _admit(memory, stream_of(memory, task, seed=seed), task, n, size, labels)
+    index, _ = _admit(memory, find_state(memory, task, seed=seed), task, n, size, labels)
     return index
 
 
-def merged(memory: Memory, new: Memory, task: int, seen: int, size: Size, *, seed: int = 0) -> Memory:
+def merge_entered(memory: Memory, new: Memory, task: int, seen: int, size: Size, *, seed: int = 0) -> Memory:
     """The memory with the items that entered, without those that lost their place, ordered by key.
 
     Args:
-        new: what `entering` named, with positions as sources and "reservoir" as selection; `Memory()` if nothing.
-        seen: items that the stream has had by now, all that `entering` was asked about included.
-        size: as `entering` had it; under a budget other tasks make room too, see `Memory.shrink`.
+        new: what `find_entering` named, with positions as sources and "reservoir" as selection; `Memory()` if nothing.
+        seen: items that the stream has had by now, all that `find_entering` was asked about included.
+        size: as `find_entering` had it; under a budget other tasks make room too, see `Memory.shrink`.
     """
-    stream = stream_of(memory, task, seed=seed)
+    stream = find_state(memory, task, seed=seed)
     if seen < stream.seen:
         raise SelfReminderError(f"the stream of task {task} has had {stream.seen} items, it cannot go back to {seen}")
     below = stream.below
@@ -76,15 +78,15 @@ def merged(memory: Memory, new: Memory, task: int, seen: int, size: Size, *, see
         return memory
     kept = _cut(memory, stream, task, size)
     # What one class has no room for says nothing about another.
-    return kept if size.per_class is not None else _closed(memory, kept)
+    return kept if size.per_class is not None else _raise_bar(memory, kept)
 
 
-def shrunk(memory: Memory, budget: int) -> Memory:
+def shrink_memory(memory: Memory, budget: int) -> Memory:
     """`Memory.shrink`, after which the reservoirs still are uniform samples of reservoirs that go on."""
-    return _closed(memory, memory.shrink(budget))
+    return _raise_bar(memory, memory.shrink(budget))
 
 
-def _closed(before: Memory, kept: Memory) -> Memory:
+def _raise_bar(before: Memory, kept: Memory) -> Memory:
     """`kept`, which is a part of `before`: no reservoir takes a key again that is not below all that it gave up."""
     if kept is before:
         return kept

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from selfreminder._base.seeds import seed_for
 from selfreminder.memory.codec import Encoded
 
 T = TypeVar("T")
@@ -35,6 +36,34 @@ class MemoryBatch:
 
     def __len__(self) -> int:
         return len(self.logits)
+
+
+class DrawGenerators:
+    """The random generators of draws from a memory, one for each device."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._made: dict[torch.device, torch.Generator] = {}
+        self._loaded: dict[str, Tensor] = {}  # states that a checkpoint had and nobody has needed yet
+
+    def get(self, device: torch.device) -> torch.Generator:
+        """The generator of a device: as a checkpoint left one of its kind, whatever its number, else a new one."""
+        if device not in self._made:
+            generator = torch.Generator(device).manual_seed(seed_for(self._seed, "draws"))
+            alike = [name for name in self._loaded if torch.device(name).type == device.type]
+            if alike:
+                name = str(device) if str(device) in alike else alike[0]
+                generator.set_state(self._loaded.pop(name).cpu())
+            self._made[device] = generator
+        return self._made[device]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state of each generator, by device."""
+        return {**self._loaded, **{str(device): generator.get_state() for device, generator in self._made.items()}}
+
+    def load_state_dict(self, states: dict[str, Tensor]) -> None:
+        """Go on from a `state_dict`."""
+        self._made, self._loaded = {}, dict(states)
 
 
 def _once(make: Callable[[Any], T]) -> cached_property[T]:

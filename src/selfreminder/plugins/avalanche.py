@@ -57,7 +57,7 @@ class ReminderPlugin(SupervisedPlugin):
 
     def before_training_exp(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:
         adapts = any(isinstance(module, DynamicModule) for module in strategy.model.modules())
-        if adapts and (self.reminder.logits_of is Reminder().logits_of or not self.reminder.grow):
+        if adapts and (self.reminder.call.is_plain or not self.reminder.grow):
             raise SelfReminderError(
                 "this model adapts to its experiences, by new outputs or heads: pass Reminder(grow=True, "
                 "logits_of=task_logits), with task_logits from selfreminder.plugins.avalanche"

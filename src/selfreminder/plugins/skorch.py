@@ -77,7 +77,7 @@ class ReminderCallback(Callback):
                 "reminder.penalty(self.module_) to the loss in the net's get_loss"
             )
         probable = isinstance(net, NeuralNetClassifier) and isinstance(net.criterion_, nn.NLLLoss)
-        if probable and self.reminder.logits_of is Reminder().logits_of:
+        if probable and self.reminder.call.is_plain:
             raise SelfReminderError(
                 "with NLLLoss the module gives probabilities, and a reminder is of logits: leave its softmax out and "
                 "pass criterion=nn.CrossEntropyLoss, or pass Reminder(logits_of=log_probabilities)"

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
 from selfreminder._base.sizes import Size
 from selfreminder.plugins.checkpoints import load_unless_empty
-from selfreminder.reminder.model_call import device_of
+from selfreminder.reminder.model_call import find_device
 from selfreminder.reminder.reminder import Reminder
 
 try:
@@ -79,7 +79,7 @@ class ReminderCallback(TrainerCallback):
         if optimizer.scaler is not None:
             with suppress(RuntimeError):  # it has been done, for clipping
                 optimizer.scaler.unscale_(optimizer.optimizer)
-            scale = optimizer.scaler.scale(torch.ones((), device=device_of(kwargs["model"])))
+            scale = optimizer.scaler.scale(torch.ones((), device=find_device(kwargs["model"])))
         self.reminder.add_gradient(kwargs["model"], optimizer, loss_scale=scale)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

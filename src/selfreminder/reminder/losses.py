@@ -1,12 +1,32 @@
-"""The paper's penalties as pure functions of logits.
+"""The paper's penalties as pure functions of logits, and how strong one is when nobody says.
 
 Each takes the logits ``z`` of the model now and the remembered ones ``z_t``, both of shape (n, K), and
 gives the n penalties of the n items. `mask` (n, K) says which logits count, where items have fewer than K.
+
+‖z − z_t‖² has the unit of a squared logit, and how large logits are differs from model to model by orders of
+magnitude. Divided by their spread S = mean_j ‖z_j − mean_k z_jk‖² it is a share: 1 where logits moved by as much as
+they differ from each other. So λ = c / S, with one c for all. A model that has hardly learned has logits near 0, and
+c / S has no bound: beyond .1 the penalty is about as curved as cross entropy can be (2λ against ¼ a logit), and a
+step size that suits the one does not suit the other. Distillation compares probabilities, whose unit is the loss's
+own: its λ is a constant. docs/strength.md has the experiment that chose c and that.
 """
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from selfreminder._base.errors import SelfReminderError
+from selfreminder.memory.memory import Memory, MemoryBatch
+
+ItemLoss = Callable[[Tensor, MemoryBatch], Tensor]
+"""(logits now, remembered items) -> one penalty an item"""
+
+SHARE = 2.0
+"""c"""
+MOST = 0.1
+DISTILL = 3.0
 
 
 def logit_match(logits: Tensor, remembered: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -65,3 +85,34 @@ def logit_and_label(
         logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min / 8)
     labelled = F.cross_entropy(logits, labels, ignore_index=-1, reduction="none")
     return logit_weight * matched + label_weight * labelled
+
+
+# The same of remembered items, by name ----------------------------------------------------------------------
+
+
+def match_items(logits: Tensor, kept: MemoryBatch) -> Tensor:
+    return logit_match(logits, kept.logits, kept.mask)
+
+
+def distill_items(logits: Tensor, kept: MemoryBatch) -> Tensor:
+    return distill(logits, kept.logits, kept.mask)
+
+
+def match_items_and_labels(logits: Tensor, kept: MemoryBatch) -> Tensor:
+    return logit_and_label(logits, kept.logits, kept.labels, kept.mask)
+
+
+ITEM_LOSSES: dict[str, ItemLoss] = {
+    "logit": match_items,
+    "distill": distill_items,
+    "logit+label": match_items_and_labels,
+}
+
+
+def choose_strength(loss: ItemLoss, memory: Memory) -> float:
+    """λ for a loss and a memory."""
+    if loss is distill_items:
+        return DISTILL
+    if loss not in ITEM_LOSSES.values():
+        raise SelfReminderError("a loss of your own needs a strength of your own: pass strength=…, a number")
+    return min(SHARE / memory.spread, MOST) if memory.spread > 0 else MOST

@@ -1,6 +1,8 @@
 """How a model is called on what a memory keeps, and where in its output the logits are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,6 +10,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.eval_mode import eval_mode
+from selfreminder.samples import name_inputs, restore_structure
+from selfreminder.samples.columns import show_kind
 
 LogitsOf = Callable[[nn.Module, Any, Tensor | int], Tensor]
 """(model, inputs, task) -> logits (n, K); `task` is one number for all items, or a tensor with one for each"""
@@ -16,115 +21,94 @@ Head = int | str | Mapping[int, int | str]
 """which output: its place in a tuple, its name in a dict or an object, or one of these for each task"""
 
 
-def named(inputs: Any) -> dict[str, Tensor]:
-    """Inputs as a memory keeps them: "x" for a tensor, "0", "1", … for a tuple, a dict by its own names."""
-    if isinstance(inputs, Tensor):
-        given: Any = {"x": inputs}
-    elif isinstance(inputs, tuple | list):
-        given = {str(place): x for place, x in enumerate(inputs)}
-    else:
-        given = inputs
-    if not isinstance(given, Mapping) or not given or not all(isinstance(x, Tensor) for x in given.values()):
-        raise SelfReminderError(f"inputs are a tensor, a tuple of tensors or tensors by name, not {_kind(inputs)}")
-    if len({len(x) if x.ndim else None for x in given.values()}) > 1:
-        raise SelfReminderError("the inputs are not of one length")
-    return dict(given)
+@dataclass(frozen=True, eq=False)
+class ModelCall:
+    """From inputs as a memory keeps them to the logits that count, whatever the model is.
 
+    Args:
+        transform: from what is kept to what the model takes.
+        head: which of several outputs has the logits.
+        logits_of: how to call the model, where that does not do.
+        grow: the model may have more classes than it had, at the end.
+        batch_size: items in a pass of `compute_logits`.
 
-def as_given(inputs: dict[str, Tensor]) -> Any:
-    """The inverse of `named`."""
-    if inputs.keys() == {"x"}:
-        return inputs["x"]
-    places = [str(place) for place in range(len(inputs))]
-    return tuple(inputs[place] for place in places) if inputs.keys() == set(places) else inputs
+    >>> call = ModelCall(transform=lambda x: x / 255)
+    >>> call.compute_logits(nn.Linear(4, 3), torch.rand(9, 4), task=0).shape
+    torch.Size([9, 3])
+    """
 
+    transform: Callable[[Any], Any] | None = None
+    head: Head | None = None
+    logits_of: LogitsOf | None = None
+    grow: bool = False
+    batch_size: int = 128
 
-def logits_of(model: nn.Module, inputs: Any, task: Tensor | int) -> Tensor:
-    """Call a model the way its inputs were given, and find its logits."""
-    output = _call(model, inputs)
-    return output if isinstance(output, Tensor) else _find(output, None)
+    @property
+    def is_plain(self) -> bool:
+        """Whether logits are where a model has them by custom: nobody said how to find them."""
+        return self.head is None and self.logits_of is None
 
+    def __call__(
+        self, model: nn.Module, inputs: dict[str, Tensor], task: Tensor | int, tasks: Iterable[int] = ()
+    ) -> Tensor:
+        """Logits of inputs that may be changed in place, on the model's device.
 
-def logits_at(head: Head, model: nn.Module, inputs: Any, task: Tensor | int) -> Tensor:
-    """The same at a head."""
-    output = _call(model, inputs)
-    return _of_tasks(output, head, task) if isinstance(head, Mapping) else _find(output, head)
+        `tasks` are all that the memory has, where `task` is a tensor with a number for each item.
+        """
+        given = match_dtype(self.apply_transform(inputs), model)
+        if self.logits_of is not None:
+            return self.logits_of(model, given, task)
+        output = _call_model(model, given)
+        if isinstance(self.head, Mapping):
+            # No other heads: a gradient of zeros would let an optimiser decay them.
+            return _find_task_logits(output, self.head, task, tasks)
+        return output if isinstance(output, Tensor) and self.head is None else _find_logits(output, self.head)
 
+    def apply_transform(self, inputs: dict[str, Tensor]) -> Any:
+        """Inputs as the model takes them, but for their dtype."""
+        given = restore_structure(inputs)
+        return given if self.transform is None else self.transform(given)
 
-def _call(model: nn.Module, inputs: Any) -> Any:
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    if not isinstance(inputs, tuple):
-        return model(inputs)
-    try:
-        return model(*inputs)
-    except TypeError as error:
+    def compute_logits(self, model: nn.Module, inputs: Any, task: int) -> Tensor:
+        """The model's logits (n, K), float32, on inputs as they are read back from a memory, in eval mode."""
+        named, parts = name_inputs(inputs), []
+        with torch.no_grad(), eval_mode(model):
+            for start in range(0, len(next(iter(named.values()))), self.batch_size):
+                rows = slice(start, start + self.batch_size)
+                logits = self._call_on_copies(model, {name: x[rows] for name, x in named.items()}, task)
+                check_logits(logits)
+                parts.append(logits.float())
+        return torch.cat(parts)
+
+    def predict(self, model: nn.Module, inputs: Any, task: int) -> Tensor:
+        """(n,) the model's classes, on the CPU."""
+        return self.compute_logits(model, inputs, task).argmax(1).cpu()
+
+    def bind_task(self, task: int) -> Callable[[nn.Module, Any], Tensor]:
+        """(model, inputs) -> logits of a batch of this task, in the model's own mode and with a gradient."""
+        return partial(self._call_on_copies, task=task)
+
+    def _call_on_copies(self, model: nn.Module, inputs: Any, task: int) -> Tensor:
+        device = find_device(model)
+        # Copies, because inputs belong to somebody, and transform and model may work in place.
+        return self(model, {name: x.to(device, copy=True) for name, x in name_inputs(inputs).items()}, task)
+
+    def match_width(self, logits: Tensor, width: int) -> Tensor:
+        """Logits that are as many as a memory has."""
+        if logits.shape[1] == width:
+            return logits
+        if logits.shape[1] > width and (self.grow or isinstance(self.head, Mapping)):
+            return logits[:, :width]
+        if isinstance(self.head, Mapping):  # the task with the widest is not here any more
+            return nn.functional.pad(logits, (0, width - logits.shape[1]))
         raise SelfReminderError(
-            f"the model does not take {len(inputs)} inputs ({error}): a tuple is what it is called with, labels come "
-            "beside that"
-        ) from error
-
-
-def _of_tasks(output: Any, heads: Mapping[int, int | str], task: Tensor | int) -> Tensor:
-    """Each item's logits at the head of its own task, padded to the widest."""
-    if not isinstance(task, Tensor):
-        return _find(output, _head_of(heads, task))
-    of_task = {number: _find(output, head) for number, head in heads.items()}
-    widest = max(logits.shape[1] for logits in of_task.values())
-    logits = next(iter(of_task.values())).new_zeros(len(task), widest)
-    for number, ours in of_task.items():
-        padded = nn.functional.pad(ours, (0, widest - ours.shape[1]))
-        logits = torch.where((task == number)[:, None], padded, logits)
-    return logits
-
-
-def _head_of(heads: Mapping[int, int | str], task: int) -> int | str:
-    if task not in heads:
-        raise SelfReminderError(f"task {task} has no head: head= names those of the tasks {sorted(heads)}")
-    return heads[task]
-
-
-def _find(output: Any, head: int | str | None) -> Tensor:
-    found: Any = None
-    if head is None:
-        found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-        if found is None and isinstance(output, Sequence) and output:
-            found = output[0]
-        elif found is None and isinstance(output, Mapping) and len(output) == 1:
-            found = next(iter(output.values()))
-    elif isinstance(head, int):
-        if isinstance(output, Sequence) and -len(output) <= head < len(output):
-            found = output[head]
-    else:
-        found = output.get(head) if isinstance(output, Mapping) else getattr(output, head, None)
-    if isinstance(found, Tensor):
-        return found
-    wanted = "no logits" if head is None else f"no head {head!r}"
-    raise SelfReminderError(
-        f"the model gives {_kind(output)} with {wanted} in it: pass head=…, its place or name, "
-        "or logits_of=(model, inputs, task) -> logits"
-    )
-
-
-def check_logits(logits: object) -> None:
-    """Refuse what is not one row of class scores an item."""
-    if isinstance(logits, Tensor) and logits.ndim == 2 and logits.is_floating_point():
-        if logits.shape[1] > 1:
-            return
-        raise SelfReminderError(
-            "the model gives one number an item: a reminder matches the logits of a classifier, not a regression; "
-            "of a classifier with one logit z, give both by logits_of=…: torch.cat([torch.zeros_like(z), z], 1)"
+            f"the memory holds {width} logits an item, the model gives {logits.shape[1]}: use the model that the "
+            "memory was made with, pass grow=True if classes were added behind those, or head=… or logits_of=… "
+            "to choose the outputs that match"
         )
-    what = _kind(logits)
-    if isinstance(logits, Tensor) and logits.ndim == 3:
-        what += " (one prediction a token?)"
-    raise SelfReminderError(
-        f"a reminder matches the logits of a classifier, (items, classes); the model gives {what}: "
-        "pass head=… or logits_of=… to say where they are"
-    )
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrap_model(model: nn.Module) -> nn.Module:
     """The network inside a data-parallel wrapper.
 
     The wrapper's forward synchronises buffers and expects one backward for each forward: neither is wanted for old
@@ -133,15 +117,16 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while isinstance(model, DistributedDataParallel | DataParallel):
         model = model.module
     if not isinstance(model, nn.Module):
-        raise SelfReminderError(f"the model is {_kind(model)}, it should be a torch.nn.Module: it comes first")
+        raise SelfReminderError(f"the model is {show_kind(model)}, it should be a torch.nn.Module: it comes first")
     return model
 
 
-def device_of(model: nn.Module) -> torch.device:
+def find_device(model: nn.Module) -> torch.device:
+    """Where the model's parameters are."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
-def fitted(inputs: Any, model: nn.Module) -> Any:
+def match_dtype(inputs: Any, model: nn.Module) -> Any:
     """Floating tensors, alone or in a tuple or dict, in the dtype that a model's weights have.
 
     A model in single precision gets what is half as it is: autocast may be on.
@@ -159,9 +144,71 @@ def _cast(inputs: Any, dtype: torch.dtype) -> Any:
     return tuple(_cast(x, dtype) for x in inputs) if isinstance(inputs, tuple) else inputs
 
 
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
-    if isinstance(value, Mapping):
-        return f"a {type(value).__name__} of {', '.join(map(str, value)) or 'nothing'}"
-    return f"a {type(value).__name__}"
+def check_logits(logits: object) -> None:
+    """Refuse what is not one row of class scores an item."""
+    if isinstance(logits, Tensor) and logits.ndim == 2 and logits.is_floating_point():
+        if logits.shape[1] > 1:
+            return
+        raise SelfReminderError(
+            "the model gives one number an item: a reminder matches the logits of a classifier, not a regression; "
+            "of a classifier with one logit z, give both by logits_of=…: torch.cat([torch.zeros_like(z), z], 1)"
+        )
+    what = show_kind(logits)
+    if isinstance(logits, Tensor) and logits.ndim == 3:
+        what += " (one prediction a token?)"
+    raise SelfReminderError(
+        f"a reminder matches the logits of a classifier, (items, classes); the model gives {what}: "
+        "pass head=… or logits_of=… to say where they are"
+    )
+
+
+def _call_model(model: nn.Module, inputs: Any) -> Any:
+    """Call a model the way its inputs were given."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if not isinstance(inputs, tuple):
+        return model(inputs)
+    try:
+        return model(*inputs)
+    except TypeError as error:
+        raise SelfReminderError(
+            f"the model does not take {len(inputs)} inputs ({error}): a tuple is what it is called with, labels come "
+            "beside that"
+        ) from error
+
+
+def _find_task_logits(output: Any, heads: Mapping[int, int | str], task: Tensor | int, tasks: Iterable[int]) -> Tensor:
+    """Each item's logits at the head of its own task, padded to the widest."""
+    if not isinstance(task, Tensor):
+        if task not in heads:
+            raise SelfReminderError(f"task {task} has no head: head= names those of the tasks {sorted(heads)}")
+        return _find_logits(output, heads[task])
+    of_task = {number: _find_logits(output, heads[number]) for number in tasks}
+    widest = max(logits.shape[1] for logits in of_task.values())
+    logits = next(iter(of_task.values())).new_zeros(len(task), widest)
+    for number, ours in of_task.items():
+        padded = nn.functional.pad(ours, (0, widest - ours.shape[1]))
+        logits = torch.where((task == number)[:, None], padded, logits)
+    return logits
+
+
+def _find_logits(output: Any, head: int | str | None) -> Tensor:
+    found: Any = None
+    if head is None:
+        found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+        if found is None and isinstance(output, Sequence) and output:
+            found = output[0]
+        elif found is None and isinstance(output, Mapping) and len(output) == 1:
+            found = next(iter(output.values()))
+    elif isinstance(head, int):
+        if isinstance(output, Sequence) and -len(output) <= head < len(output):
+            found = output[head]
+    else:
+        found = output.get(head) if isinstance(output, Mapping) else getattr(output, head, None)
+    if isinstance(found, Tensor):
+        return found
+    wanted = "no logits" if head is None else f"no head {head!r}"
+    raise SelfReminderError(
+        f"the model gives {show_kind(output)} with {wanted} in it: pass head=…, its place or name, "
+        "or logits_of=(model, inputs, task) -> logits"
+    )

@@ -1,12 +1,17 @@
 """How well a model still does what it did on the items that it remembers."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from selfreminder.memory.memory import Memory
 from selfreminder.memory.sampling import MemoryBatch
+from selfreminder.reminder.losses import ItemLoss
+from selfreminder.reminder.model_call import ModelCall, find_device
 
 WEAK, STRONG = 0.9, 0.99
 """below the one agreement too much was forgotten; above the other there is room to learn more"""
@@ -115,11 +120,19 @@ class Report:
         return "\n".join([*lines, *new, f"penalty with strength {self.strength:.3g}: {self.penalty:.4g}", self.advice])
 
 
-def compare(task: int, kept: MemoryBatch, now: Tensor, losses: Tensor, predicted: Tensor) -> TaskReport:
-    """How a task's logits are `now` (n, K) against those kept; `losses` (n,) is the penalty of each item.
+def report_tasks(memory: Memory, call: ModelCall, loss: ItemLoss, model: nn.Module) -> Iterator[TaskReport]:
+    """Compare the logits that a model gives now with those kept, task by task."""
+    for task in memory.counts:
+        ours = memory.take(memory.tasks == task).to(find_device(model))
+        kept, width = ours.draw(len(ours)), int(ours.widths.max())
+        outputs = call.compute_logits(model, kept.inputs, task)
+        now = F.pad(call.match_width(outputs, width), (0, kept.logits.shape[1] - width))  # other tasks' may be wider
+        # Out of all classes that the model has now, which may be more than it had.
+        yield compare(task, kept, now, loss(now, kept), predicted=outputs.argmax(1))
 
-    `predicted` (n,) are classes out of all that the model has now, which may be more than it had.
-    """
+
+def compare(task: int, kept: MemoryBatch, now: Tensor, losses: Tensor, predicted: Tensor) -> TaskReport:
+    """Compare a task's logits `now` (n, K) with those kept; `losses` and `predicted` (n,) are each item's."""
     mask = torch.ones_like(now, dtype=torch.bool) if kept.mask is None else kept.mask
     before, after = kept.logits.masked_fill(~mask, float("-inf")).argmax(1), predicted
     labelled = kept.labels >= 0

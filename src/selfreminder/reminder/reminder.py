@@ -11,62 +11,65 @@ The first term is your loss. `Reminder.penalty` is the second. `Reminder.remembe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from selfreminder._base import distributed
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.eval_mode import depends_on_mode, eval_mode
 from selfreminder._base.sizes import Size, as_index
 from selfreminder.memory import codec as codecs
 from selfreminder.memory.file import open_memory, save_memory
-from selfreminder.memory.memory import UNKNOWN, Memory, MemoryBatch
-from selfreminder.reminder import distributed
-from selfreminder.reminder.feeding import Feeding, copied
-from selfreminder.reminder.model_call import (
-    Head,
-    LogitsOf,
-    check_logits,
-    device_of,
-    logits_at,
-    named,
-    unwrapped,
-)
-from selfreminder.reminder.model_call import logits_of as plain_logits_of
-from selfreminder.reminder.recall_report import Report, compare
-from selfreminder.reminder.remember import (
-    Choice,
-    Recording,
-    agreed,
-    gathered,
-    joined,
-    observed,
-    remembered,
-    without_logit,
-)
-from selfreminder.reminder.strength import ITEM_LOSSES, ItemLoss, automatic, logit_and_label
-from selfreminder.samples import given_sources, read
-from selfreminder.samples.batches import knows_positions
+from selfreminder.memory.fingerprint import find_staleness
+from selfreminder.memory.memory import Memory
+from selfreminder.memory.sampling import DrawGenerators, MemoryBatch
+from selfreminder.reminder.gradient import add_gradient, call_before_step
+from selfreminder.reminder.losses import ITEM_LOSSES, ItemLoss, choose_strength, match_items_and_labels
+from selfreminder.reminder.model_call import Head, LogitsOf, ModelCall, check_logits, find_device, unwrap_model
+from selfreminder.reminder.recall_report import Report, report_tasks
+from selfreminder.reminder.remember import MemoryBuilder, missing_logit, observe_samples, remember_samples
+from selfreminder.samples import read_samples
 from selfreminder.selection.base import Selection
 
 
-class Reminder(Feeding):
+def _setting_of_call(name: str) -> Any:
+    """An attribute of a reminder that is a setting of its `call`."""
+
+    def get(reminder: Reminder) -> Any:
+        return getattr(reminder.call, name)
+
+    def put(reminder: Reminder, value: Any) -> None:
+        reminder.call = replace(reminder.call, **{name: value})
+        reminder._checked = Memory(), None
+
+    return property(get, put)
+
+
+class Reminder:
     """A memory and a penalty.
 
-    >>> from torch import nn
+    The settings of `__init__` are attributes; `memory` is what is remembered, and `call` how a model is called on it.
+
     >>> model, old, new = nn.Linear(4, 3), torch.rand(90, 4), torch.rand(32, 4)
     >>> reminder = Reminder()
     >>> reminder.remember(model, old, labels=torch.arange(90) % 3, per_class=10)  # when the old is learned
     >>> loss = nn.functional.cross_entropy(model(new), torch.zeros(32).long())
     >>> loss = loss + reminder.penalty(model)  # while the new is learned
     """
+
+    transform: Callable[[Any], Any] | None = _setting_of_call("transform")
+    head: Head | None = _setting_of_call("head")
+    logits_of: LogitsOf | None = _setting_of_call("logits_of")
+    grow: bool = _setting_of_call("grow")
+    batch_size: int = _setting_of_call("batch_size")
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class Reminder(Feeding):
         """
         Args:
             memory: what is remembered already.
-            strength: λ; "auto" takes one that suits the remembered logits, see `selfreminder.reminder.strength`.
+            strength: λ; "auto" takes one that suits the remembered logits, see `selfreminder.reminder.losses`.
             loss: "logit", "distill", "logit+label" (‖z − z_t‖² + CE(z, y): λ weighs both), or a function of
                 (logits, MemoryBatch) giving (n,).
             over_tasks: "sum" is the paper's; with "mean" a hundred tasks do not weigh a hundredfold.
@@ -125,23 +128,20 @@ class Reminder(Feeding):
             raise SelfReminderError(f'strength is {strength!r}: it is a number from 0 on, or "auto"')
         if head is not None and logits_of is not None:
             raise SelfReminderError("head= and logits_of= both say where the logits are: pass one of them")
-        super().__init__()
         self.memory = Memory() if memory is None else memory
+        self.call = ModelCall(transform, head, logits_of, grow, batch_size)
         self.strength: float | Literal["auto"] = strength
         self.loss = ITEM_LOSSES[loss] if isinstance(loss, str) else loss
         self.over_tasks = over_tasks
-        self.batch_size = batch_size
         self.codec, self.logit_codec = codec, logit_codec
-        self.transform = transform
-        self.head = head
-        self.logits_of = logits_of or (plain_logits_of if head is None else partial(logits_at, head))
         self.mode = mode
-        self.grow = grow
         self.stale = stale
         self.seed = seed
+        self._draws = DrawGenerators(seed)
         self._gives_tensors = True
+        self._checked: tuple[Memory, weakref.ref[nn.Module] | None] = Memory(), None
         if strength == "auto":
-            automatic(self.loss, self.memory)  # a loss of one's own has no automatic strength
+            choose_strength(self.loss, self.memory)  # a loss of one's own has no automatic strength
 
     def __repr__(self) -> str:
         return f"Reminder({self.memory!r}, strength={self.strength})"
@@ -156,14 +156,14 @@ class Reminder(Feeding):
         `items` is how many it looks at, if not `batch_size`: more give a less noisy estimate of the same number.
         With batch norm, call it after your own forward pass, which changes the statistics that this one uses.
         """
-        model = unwrapped(model)
-        device = device_of(model)
+        model = unwrap_model(model)
+        device = find_device(model)
         if not len(self.memory):
             return torch.zeros((), device=device)
         self._check(model)
         kept = self._draw(device, generator, items)
         with eval_mode(model) if self.mode == "eval" else nullcontext():
-            logits = self._logits(model, kept.inputs, kept.tasks)
+            logits = self.call(model, kept.inputs, kept.tasks, self.memory.counts)
         return self._weigh(logits, kept)
 
     def forward(
@@ -176,11 +176,11 @@ class Reminder(Feeding):
         whose output is more than a tensor.
         """
         alike = self.mode == "train" or not any(map(depends_on_mode, model.modules()))
-        plain = self.logits_of is plain_logits_of and self.memory.inputs.keys() == {"x"}
+        plain = self.call.is_plain and self.memory.inputs.keys() == {"x"}
         if len(self.memory) and alike and plain and self._gives_tensors:
-            self._check(unwrapped(model))
+            self._check(unwrap_model(model))
             kept = self._draw(x.device, generator)
-            logits = model(torch.cat([x, self._transformed(kept.inputs).to(x.dtype)]))
+            logits = model(torch.cat([x, self.call.apply_transform(kept.inputs).to(x.dtype)]))
             self._gives_tensors = isinstance(logits, Tensor)
             if self._gives_tensors:
                 return logits[: len(x)], self._weigh(logits[len(x) :], kept)
@@ -197,32 +197,8 @@ class Reminder(Feeding):
         out.
         """
         if not len(self.memory):
-            return torch.zeros((), device=device_of(model))
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        if not parameters:  # all of this optimiser's are frozen for now
-            with torch.no_grad():
-                return self.penalty(model)
-        with torch.enable_grad():
-            penalty = self.penalty(model)
-            if not penalty.requires_grad:  # nothing that it depends on is being trained
-                return penalty
-            # With a fused optimiser the GradScaler leaves the gradients scaled until the step itself.
-            scale = getattr(optimizer, "grad_scale", None)
-            whole = not any(hasattr(p, "full_tensor") for p in parameters)
-            by = loss_scale if scale is None and whole else scale
-            scaled = penalty if by is None else penalty * by
-            if not whole:  # in shards: they are put together in a backward
-                scaled.backward()
-                return penalty.detach()
-            found = torch.autograd.grad(scaled, parameters, allow_unused=True)
-        reached = [(p, gradient) for p, gradient in zip(parameters, found) if gradient is not None]
-        if scale is None and loss_scale is not None and reached:
-            finite = torch.stack([gradient.isfinite().all() for _, gradient in reached]).all()
-            reached = [(p, torch.where(finite, gradient / loss_scale, 0.0)) for p, gradient in reached]
-        means = distributed.average([gradient for _, gradient in reached])
-        for (parameter, _), gradient in zip(reached, means):
-            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
-        return penalty.detach()
+            return torch.zeros((), device=find_device(model))
+        return add_gradient(lambda: self.penalty(model), optimizer, loss_scale)
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> RemovableHandle:
         """Add the penalty's gradient at every `optimizer.step()`, so that the loop stays as it is.
@@ -230,18 +206,7 @@ class Reminder(Feeding):
         Once per step, whatever gradients were accumulated, after your own clipping. `remove()` of the handle ends
         it. A closure is refused: it would overwrite the gradient.
         """
-        inside = getattr(optimizer, "optimizer", None)  # of Accelerate's, which has no hooks of its own
-        optimizer = inside if isinstance(inside, torch.optim.Optimizer) else optimizer
-
-        def before_step(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict[str, Any]) -> None:
-            if kwargs.get("closure") is not None or any(callable(argument) for argument in args[1:]):
-                raise SelfReminderError(
-                    "an attached reminder cannot serve optimizer.step(closure): "
-                    "add reminder.penalty(model) to the loss inside the closure"
-                )
-            self.add_gradient(model, optimizer)
-
-        return optimizer.register_step_pre_hook(before_step)
+        return call_before_step(lambda optimizer: self.add_gradient(model, optimizer), optimizer)
 
     # When it has been learned -------------------------------------------------------------------------
 
@@ -283,25 +248,21 @@ class Reminder(Feeding):
                 changes the order that is not known, unless it is given here, in the loader's order.
             time: when, in seconds since 1970.
         """
-        model, size = unwrapped(model), Size(per_class, per_task, budget)
+        model, size = unwrap_model(model), Size(per_class, per_task, budget)
         self._check(model)
         number = self._next_task if task is None else as_index("task", task)
-        recording = self._recording(model, number, None if time is None else int(time))
-        choice = Choice(
+        self.memory = remember_samples(
+            self.memory,
+            self._builder(model, number, None if time is None else int(time)),
+            data,
+            labels,
             size=size,
             select=select,
             seed=self.seed,
-            logits_of=lambda model, part: self._logits(model, copied(_on(part, device_of(model))), recording.task),
             validation=validation,
             gradients=gradients,
+            sources=sources,
         )
-        samples = read(data, labels, keep=choice.enough(recording, self.memory), predict=recording.classes)
-        if sources is not None:
-            samples = replace(samples, sources=given_sources(sources, samples.sources))
-        samples = joined(gathered(samples, dealt=sources is None))
-        if sources is None and not knows_positions(data):
-            samples = replace(samples, sources=torch.full_like(samples.sources, UNKNOWN))
-        self.memory = agreed(remembered(self.memory, samples, recording, choice))
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -321,10 +282,10 @@ class Reminder(Feeding):
         are recorded then, in eval mode, on the inputs as they are given. `per_task` is how many are kept of the
         whole stream. The memory's file has all that is needed to go on.
         """
-        model, size = unwrapped(model), Size(per_class, per_task, budget)
+        model, size = unwrap_model(model), Size(per_class, per_task, budget)
         self._check(model)
-        recording = self._recording(model, max(self.memory.reservoirs, default=self._next_task))
-        self.memory = observed(self.memory, read(inputs, labels), recording, size, self.seed)
+        builder = self._builder(model, max(self.memory.reservoirs, default=self._next_task))
+        self.memory = observe_samples(self.memory, builder, read_samples(inputs, labels), size=size, seed=self.seed)
 
     # What is remembered -------------------------------------------------------------------------------
 
@@ -336,27 +297,20 @@ class Reminder(Feeding):
         number of that, where it is not one after those remembered. Print it. It looks at remembered items, which the
         penalty holds: other old data will have changed somewhat more.
         """
-        rows = []
-        for number in self.memory.counts:
-            memory = self.memory.take(self.memory.tasks == number).to(device_of(model))
-            kept, width = memory.draw(len(memory)), int(memory.widths.max())
-            outputs = self.record(unwrapped(model), kept.inputs, number)
-            now = F.pad(self._fit(outputs, width), (0, kept.logits.shape[1] - width))  # other tasks' may be wider
-            rows.append(compare(number, kept, now, self.loss(now, kept), outputs.argmax(1)))
-        right = None
+        model, right = unwrap_model(model), None
+        rows = tuple(report_tasks(self.memory, self.call, self.loss, model))
         if new is not None:
-            samples = read(*new) if isinstance(new, tuple) and len(new) == 2 else read(new)
+            samples = read_samples(*new) if isinstance(new, tuple) and len(new) == 2 else read_samples(new)
             if samples.labels is None:
                 raise SelfReminderError("new has no labels: pass new=(inputs, labels)")
-            number = self._next_task if task is None else task
-            predicted = self.record(unwrapped(model), samples.inputs, number).argmax(1).cpu()
-            right = (predicted == samples.labels.cpu()).float().mean().item()
-        return Report(tuple(rows), self.current_strength, self.over_tasks, right)
+            predicted = self.call.predict(model, samples.inputs, self._next_task if task is None else task)
+            right = (predicted == samples.labels).float().mean().item()
+        return Report(rows, self.current_strength, self.over_tasks, right)
 
     @property
     def current_strength(self) -> float:
         """λ, as it is for what is remembered now."""
-        return automatic(self.loss, self.memory) if self.strength == "auto" else self.strength
+        return choose_strength(self.loss, self.memory) if self.strength == "auto" else self.strength
 
     # Files ---------------------------------------------------------------------------------------------
 
@@ -369,36 +323,76 @@ class Reminder(Feeding):
         """A reminder with the memory of a file; `settings` are those of `Reminder`."""
         return cls(open_memory(path), **settings)
 
+    def state_dict(self) -> dict[str, Any]:
+        """The memory and the state of the draws, for a checkpoint; `torch.load(weights_only=True)` reads it."""
+        return {"columns": self.memory.columns, "facts": self.memory.facts, "draws": self._draws.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        if missing := {"columns", "facts", "draws"} - state.keys():
+            raise SelfReminderError(f"this is no state of a reminder: it lacks {', '.join(sorted(missing))}")
+        self.memory = Memory.from_columns(state["columns"], state["facts"])
+        self._draws.load_state_dict(state["draws"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_checked": (Memory(), None)}  # no reference to the model
+
     # ---------------------------------------------------------------------------------------------------
 
     @property
     def _next_task(self) -> int:
         return max(self.memory.counts, default=-1) + 1
 
-    def _recording(self, model: nn.Module, task: int, time: int | None = None) -> Recording:
-        return Recording(
+    def _builder(self, model: nn.Module, task: int, time: int | None = None) -> MemoryBuilder:
+        return MemoryBuilder(
             model=model,
+            call=self.call,
             task=task,
-            logits=lambda inputs: self.record(model, inputs, task),
             codec=self.codec,
             logit_codec=self.logit_codec,
-            transform=self.transform,
-            labels_count=self.loss is logit_and_label,
+            needs_labels=self.loss is match_items_and_labels,
             time=time,
         )
 
-    def _check_labels(self) -> None:
-        if self.loss is logit_and_label and len(self.memory):
-            beyond = self.memory.labels >= self.memory.widths
-            if bool(beyond.any()):
-                columns = self.memory.labels, self.memory.tasks, self.memory.widths
-                raise without_logit(*(int(column[beyond][0]) for column in columns))
+    @torch.inference_mode(False)  # what is read once takes part in a backward pass later
+    @torch.no_grad()
+    def _draw(self, device: torch.device, generator: torch.Generator | None, items: int | None = None) -> MemoryBatch:
+        if self.memory.device != device:
+            self.memory = self.memory.to(device)
+        generator = self._draws.get(device) if generator is None else generator
+        kept = self.memory.draw(items or self.call.batch_size, generator, part=distributed.get_ranks())
+        if len(kept) < len(self.memory):
+            return kept
+        # A copy, because a whole draw is the memory's own, and transform and model may work in place.
+        return replace(kept, inputs={name: x.clone() for name, x in kept.inputs.items()})
 
     def _weigh(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
         check_logits(logits)
         strength = self.current_strength / (len(self.memory.counts) if self.over_tasks == "mean" else 1)
-        return strength * torch.dot(kept.weight, self.loss(self._fit(logits, kept.logits.shape[1]).float(), kept))
+        logits = self.call.match_width(logits, kept.logits.shape[1]).float()
+        return strength * torch.dot(kept.weight, self.loss(logits, kept))
 
+    def _check(self, model: nn.Module) -> None:
+        """Refuse a model or a transform that did not give the logits: once for each model and memory."""
+        memory, checked = self._checked
+        known = checked is not None and checked() is model
+        if known and memory is self.memory:
+            return
+        if self.loss is match_items_and_labels and bool((beyond := self.memory.labels >= self.memory.widths).any()):
+            columns = self.memory.labels, self.memory.tasks, self.memory.widths
+            raise missing_logit(*(int(column[beyond][0]) for column in columns))
+        if not known or memory.fingerprints != self.memory.fingerprints:
+            self._check_fingerprints(model)
+        self._checked = self.memory, weakref.ref(model)
 
-def _on(inputs: Any, device: torch.device) -> dict[str, Tensor]:
-    return {name: x.to(device) for name, x in named(inputs).items()}
+    def _check_fingerprints(self, model: nn.Module) -> None:
+        if isinstance(self.head, Mapping) and (missing := self.memory.counts.keys() - self.head.keys()):
+            raise SelfReminderError(f"head= names no head of task {min(missing)}, which the memory has")
+        stale = find_staleness(self.memory, model, self.transform, grown=self.grow)
+        if stale and self.stale == "error":
+            raise SelfReminderError(
+                f"{stale}. If classes were added behind the old ones, pass grow=True; "
+                'if it is meant otherwise, stale="warn"'
+            )
+        if stale:
+            warnings.warn(stale, stacklevel=6)

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError, unknown
+
+UNKNOWN = -1
+"""the label, source or time of an item where nobody said"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,23 +25,85 @@ class Samples:
     labels: Tensor | None
     """(n,) int64 on the CPU; None where the data has none"""
     sources: Tensor
-    """(n,) each item's position in the data, ascending"""
+    """(n,) where each item came from: its position in the data, or what the caller said, or `UNKNOWN`"""
 
     def __len__(self) -> int:
         return len(self.sources)
 
 
-def as_samples(columns: dict[str, Tensor | None], labels: Any, start: int) -> Samples:
-    """A batch without its text, its columns of one length."""
-    n, classes = length_of(columns), None if labels is None else as_classes(labels)
+def name_inputs(inputs: Any) -> dict[str, Tensor]:
+    """Name a model's inputs as a memory does: "x" for a tensor, "0", "1", … for a tuple, a dict by its own names.
+
+    >>> list(name_inputs(torch.rand(3, 4))), list(name_inputs((torch.rand(3, 4), torch.rand(3))))
+    (['x'], ['0', '1'])
+    """
+    named: Any = {"x": inputs} if isinstance(inputs, Tensor) else inputs
+    if isinstance(inputs, tuple | list):
+        named = {str(place): x for place, x in enumerate(inputs)}
+    if not isinstance(named, Mapping) or not named or not all(isinstance(x, Tensor) for x in named.values()):
+        raise SelfReminderError(f"inputs are a tensor, a tuple of tensors or tensors by name, not {show_kind(inputs)}")
+    if len({len(x) if x.ndim else None for x in named.values()}) > 1:
+        raise SelfReminderError("the inputs are not of one length")
+    return dict(named)
+
+
+def restore_structure(inputs: dict[str, Tensor]) -> Any:
+    """Give named inputs back as they were: the inverse of `name_inputs`."""
+    if inputs.keys() == {"x"}:
+        return inputs["x"]
+    places = [str(place) for place in range(len(inputs))]
+    return tuple(inputs[place] for place in places) if inputs.keys() == set(places) else inputs
+
+
+def show_kind(value: object) -> str:
+    """What a value is, for a message."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} of {', '.join(map(str, value)) or 'nothing'}"
+    return f"a {type(value).__name__}"
+
+
+@dataclass(frozen=True)
+class LabelPlace:
+    """Where the labels are: under a key, beside the data, or where they are by custom."""
+
+    key: str | None
+    beside: bool
+
+    def split(self, given: Any) -> tuple[dict[str, Any], Any]:
+        """Split an item or a batch into its inputs by name and its label or labels, None if it has none."""
+        label = None
+        if isinstance(given, tuple | list):
+            if len(given) > 1 and not self.beside:
+                *given, label = given
+            given = given[0] if len(given) == 1 else tuple(given)
+        if isinstance(given, Mapping):
+            inputs = dict(given)
+            if self.key is not None and self.key not in inputs:
+                raise unknown("key of labels", self.key, map(str, inputs))
+            for name in ("labels", "label") if self.key is None else (self.key,):
+                inside = inputs.pop(name, None)
+                label = inside if label is None else label
+            return inputs, label
+        if self.key is not None:
+            raise SelfReminderError(f"labels='{self.key}' is the name of a key, but the data has no keys")
+        if isinstance(given, tuple) or (isinstance(given, list) and not isinstance(_innermost(given), int | float)):
+            return {str(i): value for i, value in enumerate(given)}, label
+        return {"x": given}, label
+
+
+def make_samples(columns: dict[str, Tensor | None], labels: Any, start: int) -> Samples:
+    """Make samples of a batch without its text; all columns have one length, and positions count from `start`."""
+    n, classes = count_rows(columns), None if labels is None else to_classes(labels)
     if classes is not None:
-        check_counts(n, len(classes))
+        check_count(n, len(classes))
     inputs = {name: x for name, x in columns.items() if x is not None}
     return Samples(inputs, classes, torch.arange(start, start + n))
 
 
-def length_of(columns: dict[str, Tensor | None]) -> int:
-    """How many rows each of the columns has."""
+def count_rows(columns: dict[str, Tensor | None]) -> int:
+    """Count the rows that each of the columns has."""
     lengths = {name: len(x) if x.ndim else None for name, x in columns.items() if x is not None}
     if columns and not lengths:
         raise SelfReminderError(f"the data is only text, in {_quoted(columns)}: tokenise it, and pad to one length")
@@ -51,8 +116,8 @@ def length_of(columns: dict[str, Tensor | None]) -> int:
     return next(iter(lengths.values()), None) or 0
 
 
-def as_column(name: str, value: Any) -> Tensor | None:
-    """A column of a batch, one row an item; None if it is text."""
+def to_column(name: str, value: Any) -> Tensor | None:
+    """Convert a column of a batch to a tensor, one row an item; None if it is text."""
     if _is_text(value):
         return None
     if isinstance(value, np.ndarray):
@@ -62,8 +127,8 @@ def as_column(name: str, value: Any) -> Tensor | None:
     return value
 
 
-def stacked(name: str, values: Sequence[Any]) -> Tensor | None:
-    """A column from its items, one row an item; None if they are text."""
+def stack_items(name: str, values: Sequence[Any]) -> Tensor | None:
+    """Stack the items of a column, one row an item; None if they are text."""
     if not values:
         return torch.zeros(0)
     if _is_text(values[0]):
@@ -76,7 +141,7 @@ def stacked(name: str, values: Sequence[Any]) -> Tensor | None:
         collated = default_collate(items)
     except (TypeError, ValueError, RuntimeError) as error:
         raise _no_tensor(name, values[0]) from error
-    return as_column(name, collated)
+    return to_column(name, collated)
 
 
 def _numbers(name: str, value: Sequence[Any]) -> Tensor:
@@ -95,8 +160,8 @@ def _from_numpy(name: str, array: np.ndarray) -> Tensor:
             raise SelfReminderError(f"'{name}' is a numpy array that torch does not take: {error}") from error
 
 
-def as_classes(labels: Any) -> Tensor:
-    """Labels as (n,) int64 on the CPU."""
+def to_classes(labels: Any) -> Tensor:
+    """Convert labels to (n,) int64 on the CPU."""
     if not isinstance(labels, Tensor | np.ndarray):
         try:
             labels = list(labels)
@@ -116,11 +181,11 @@ def as_classes(labels: Any) -> Tensor:
 
 
 def _is_text(value: Any) -> bool:
-    first = innermost(value)
+    first = _innermost(value)
     return isinstance(first, str | bytes) or (isinstance(first, np.ndarray) and first.dtype.kind in "US")
 
 
-def innermost(value: Any) -> Any:
+def _innermost(value: Any) -> Any:
     """The first element of lists in lists."""
     while isinstance(value, list | tuple) and value:
         value = value[0]
@@ -130,13 +195,7 @@ def innermost(value: Any) -> Any:
 # Errors ---------------------------------------------------------------------------------------------------
 
 
-def check_some(items: int) -> None:
-    """Raise if there are no items."""
-    if not items:
-        raise SelfReminderError("there is nothing to remember: the data is empty")
-
-
-def check_counts(items: int, labels: int) -> None:
+def check_count(items: int, labels: int) -> None:
     """Raise if the labels are not as many as the items."""
     if items != labels:
         raise SelfReminderError(f"{items} inputs, but {labels} labels")

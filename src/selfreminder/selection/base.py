@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import share_evenly
-from selfreminder.gradients.per_sample import Inputs, LogitsOf
+from selfreminder.gradients.per_sample import Inputs, LogitFunction
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,7 +31,7 @@ class Candidates:
     generator: torch.Generator
     """for all random choice"""
     model: nn.Module
-    logits_of: LogitsOf
+    logits_of: LogitFunction
     """logits (n, K) of a batch of inputs: knows transform, head and device"""
     validation: tuple[Inputs, Tensor] | None = None
     """inputs and labels that the model was not trained on"""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.eval_mode import eval_mode
-from selfreminder.gradients.per_sample import Inputs, rows
+from selfreminder.gradients.per_sample import Inputs, take_rows
 from selfreminder.selection.base import Candidates
 
 KERNELS = ("linear", "gaussian")
@@ -154,7 +154,7 @@ def _points(candidates: Candidates, on: str) -> Tensor:
     parts: list[Tensor] = []
     with torch.no_grad(), eval_mode(candidates.model), _watched(layers, name) as seen:
         for start in range(0, len(candidates), _BATCH):
-            batch = rows(candidates.inputs, slice(start, start + _BATCH))
+            batch = take_rows(candidates.inputs, slice(start, start + _BATCH))
             candidates.logits_of(candidates.model, batch)
             n = min(_BATCH, len(candidates) - start)
             parts.append(_checked(seen.pop(name, None), n, name).reshape(n, -1))

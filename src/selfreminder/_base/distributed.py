@@ -15,7 +15,7 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-def ranks() -> tuple[int, int]:
+def get_ranks() -> tuple[int, int]:
     """(this process's number, how many there are): (0, 1) where it is alone."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
@@ -23,8 +23,8 @@ def ranks() -> tuple[int, int]:
 
 
 def average(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The means over the processes, in one exchange for each dtype."""
-    _, world = ranks()
+    """Average each tensor over the processes, in one exchange for each dtype."""
+    _, world = get_ranks()
     means = list(tensors)
     if world == 1:
         return means
@@ -38,9 +38,9 @@ def average(tensors: Sequence[Tensor]) -> list[Tensor]:
     return means
 
 
-def everyones(value: T) -> list[T]:
-    """What each process has, in the order of their numbers."""
-    _, world = ranks()
+def all_gather(value: T) -> list[T]:
+    """Gather the values of all processes, in the order of their numbers."""
+    _, world = get_ranks()
     if world == 1:
         return [value]
     values: list[Any] = [None] * world
@@ -48,9 +48,9 @@ def everyones(value: T) -> list[T]:
     return values
 
 
-def from_first(value: T) -> T:
-    """What the first process has."""
-    _, world = ranks()
+def broadcast(value: T) -> T:
+    """Broadcast the value of rank 0 to all processes."""
+    _, world = get_ranks()
     if world == 1:
         return value
     values = [value]

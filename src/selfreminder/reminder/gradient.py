@@ -1,0 +1,57 @@
+"""The penalty's gradient, added to that of the new data where an optimiser is about to step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from selfreminder._base import distributed
+from selfreminder._base.errors import SelfReminderError
+
+
+def add_gradient(compute_penalty: Callable[[], Tensor], optimizer: Optimizer, loss_scale: Tensor | None) -> Tensor:
+    """Add a penalty's gradient to that of the optimizer's parameters; see `Reminder.add_gradient`."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    if not parameters:  # all of this optimiser's are frozen for now
+        with torch.no_grad():
+            return compute_penalty()
+    with torch.enable_grad():
+        penalty = compute_penalty()
+        if not penalty.requires_grad:  # nothing that it depends on is being trained
+            return penalty
+        # With a fused optimiser the GradScaler leaves the gradients scaled until the step itself.
+        scale = getattr(optimizer, "grad_scale", None)
+        whole = not any(hasattr(p, "full_tensor") for p in parameters)
+        by = loss_scale if scale is None and whole else scale
+        scaled = penalty if by is None else penalty * by
+        if not whole:  # in shards: they are put together in a backward
+            scaled.backward()
+            return penalty.detach()
+        found = torch.autograd.grad(scaled, parameters, allow_unused=True)
+    reached = [(p, gradient) for p, gradient in zip(parameters, found) if gradient is not None]
+    if scale is None and loss_scale is not None and reached:
+        finite = torch.stack([gradient.isfinite().all() for _, gradient in reached]).all()
+        reached = [(p, torch.where(finite, gradient / loss_scale, 0.0)) for p, gradient in reached]
+    means = distributed.average([gradient for _, gradient in reached])
+    for (parameter, _), gradient in zip(reached, means):
+        parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+    return penalty.detach()
+
+
+def call_before_step(function: Callable[[Optimizer], Any], optimizer: Optimizer) -> RemovableHandle:
+    """Call a function of the optimizer before each of its steps; a closure is refused."""
+    inside = getattr(optimizer, "optimizer", None)  # of Accelerate's, which has no hooks of its own
+    optimizer = inside if isinstance(inside, Optimizer) else optimizer
+
+    def before_step(optimizer: Optimizer, args: tuple, kwargs: dict[str, Any]) -> None:
+        if kwargs.get("closure") is not None or any(callable(argument) for argument in args[1:]):
+            raise SelfReminderError(
+                "an attached reminder cannot serve optimizer.step(closure): "
+                "add reminder.penalty(model) to the loss inside the closure"
+            )
+        function(optimizer)
+
+    return optimizer.register_step_pre_hook(before_step)
