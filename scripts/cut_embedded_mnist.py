@@ -12,7 +12,7 @@ import numpy as np
 
 from selfreminder import data
 from selfreminder._base.atomic import replace_file
-from selfreminder.data.mnist import write_idx
+from selfreminder.data.readers import write_idx
 
 EMBEDDED = Path(__file__).parents[1] / "src/selfreminder/data/embedded"
 

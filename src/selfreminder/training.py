@@ -28,7 +28,11 @@ _PATIENCE, _LOWER_BY, _LEAST_LR = 5, 3.0, 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How to train on one task."""
+    """How to train on one task.
+
+    >>> Training(epochs=5, optimizer="sgd", lr=0.05).batch_size
+    128
+    """
 
     epochs: int = 20
     batch_size: int = 128
@@ -54,7 +58,7 @@ class Training:
             raise SelfReminderError(f"lr is {self.lr}: it must be above 0")
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """A fresh, fused optimiser."""
+        """Make a fresh, fused optimizer of parameter groups."""
         lr = OPTIMIZERS[self.optimizer] if self.lr is None else self.lr
         kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
         return kind(groups, lr=lr, weight_decay=self.weight_decay, fused=True)
@@ -85,7 +89,7 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who looks on while a task is trained. All are called between steps."""
+    """Functions that are called between steps while a task is trained."""
 
     epoch: Callable[[int, float, float], None] = lambda epoch, mean_loss, seconds: None
     """an epoch is done: its number from 0, its mean loss, its seconds"""
@@ -111,79 +115,131 @@ def train(
 
     Order and random choice are seeded by (seed, task, epoch, step) alone, so the same call gives the same
     weights, also when it is cut in two. The global random state is left as it was.
+
+    Args:
+        model: as `method.prepare` gave it.
+        task: what to learn.
+        method: how to learn it without forgetting the others.
+        how: epochs, optimizer and the like.
+        state: where an earlier call stopped; None: at the start.
+        watcher: who is told of the progress, saves the state and may stop.
     """
+    trainer = _Trainer(model, task, method, how, state or TrainState(), watcher or Watcher())
     device = torch.device(how.device)
-    watcher = watcher or Watcher()
-    state = state or TrainState()
-    model.train()
-    if state.model:
-        model.load_state_dict(state.model)
-    if state.epoch == 0 and state.step == 0:
-        method.start_task(model, task)
-    data = method.training_set(task).to(device)
-    if not len(data):
-        raise SelfReminderError(f"task {task.index + 1} ({task.name}) has no training data")
-    optimizer = how.make_optimizer(method.parameter_groups(model))
-    if state.optimizer:
-        load_optimizer(optimizer, state.optimizer)
-    _lower(optimizer, state.lowered)
-    saving = _Deadline(watcher.save_every)
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        for epoch in range(state.epoch, how.epochs):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        return trainer.train()
+
+
+class _Trainer:
+    """Training on one task while it lasts: what stays the same, and the state, which moves on."""
+
+    def __init__(
+        self, model: nn.Module, task: Task, method: Method, how: Training, state: TrainState, watcher: Watcher
+    ) -> None:
+        self.model, self.task, self.method, self.how = model, task, method, how
+        self.state, self.watcher = state, watcher
+        model.train()
+        if state.model:
+            model.load_state_dict(state.model)
+        if state.epoch == 0 and state.step == 0:
+            method.start_task(model, task)
+        self.data = method.training_set(task).to(how.device)
+        if not len(self.data):
+            raise SelfReminderError(f"task {task.index + 1} ({task.name}) has no training data")
+        self.optimizer = how.make_optimizer(method.parameter_groups(model))
+        if state.optimizer:
+            load_optimizer(self.optimizer, state.optimizer)
+        self._lower_step_size()
+        # It outlives an epoch: many epochs may be shorter than the time between two saves.
+        self.save_due = time.monotonic() + watcher.save_every
+
+    def train(self) -> TrainState:
+        """Train for the epochs that are left."""
+        for epoch in range(self.state.epoch, self.how.epochs):
             started = time.monotonic()
-            mean_loss = _epoch(model, optimizer, data, task, method, how, state, watcher, saving)
-            state = replace(state, epoch=epoch + 1, step=0, losses=None)
-            method.after_epoch(model, task, epoch, how.epochs)
-            watcher.epoch(epoch, mean_loss, time.monotonic() - started)
-            if how.plateau and not _go_on(model, optimizer, task, method, how, state):
+            mean_loss = self._epoch()
+            self.state = replace(self.state, epoch=epoch + 1, step=0, losses=None)
+            self.method.after_epoch(self.model, self.task, epoch, self.how.epochs)
+            self.watcher.epoch(epoch, mean_loss, time.monotonic() - started)
+            if self.how.plateau and not self._go_on():
                 break
-    if state.best:
-        model.load_state_dict(state.best)
-    return _state(model, optimizer, state)
+        if self.state.best:
+            self.model.load_state_dict(self.state.best)
+        return self._with_tensors(self.state)
 
+    def _epoch(self) -> float:
+        """Train for the rest of the epoch that the state is in; gives the whole epoch's mean loss."""
+        task, method, model, epoch, size = self.task, self.method, self.model, self.state.epoch, self.how.batch_size
+        device, steps = self.data.x.device, -(-len(self.data) // size)
+        order_seed = seed_for(self.how.seed, "order", task.index, epoch)
+        order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(order_seed)).to(device)
+        noise_seed = seed_for(self.how.seed, "noise", task.index, epoch)
+        generator = _default_generator(device)
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        losses = torch.zeros(steps, device=device)
+        if self.state.losses is not None:
+            losses[: self.state.step] = self.state.losses.to(device)
+        for step in range(self.state.step, steps):
+            batch = _batch(self.data, order[step * size : (step + 1) * size], task)
+            # Dropout draws from the default generator: seeding that one covers both.
+            generator.manual_seed(step_seed(noise_seed, step))
+            where = Step(task.index, epoch, step / steps, generator)
+            loss = method.loss(model, batch, where)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            method.after_backward(model, where)
+            if self.how.plateau:
+                nn.utils.clip_grad_norm_(parameters, method.clip)
+            self.optimizer.step()
+            method.after_step(model, where)
+            losses[step] = loss.detach()
+            done = step + 1
+            stop = self.watcher.stop()
+            save = stop or time.monotonic() >= self.save_due
+            if save or done % _CHECK_EVERY == 0 or done == steps:
+                _check_sound(losses[:done], task, epoch)
+                self.watcher.tick(epoch, done / steps)
+                if save:
+                    self.watcher.save(self._with_tensors(replace(self.state, step=done, losses=losses[:done])))
+                    self.save_due = time.monotonic() + self.watcher.save_every
+                if stop:
+                    raise StoppedError
+        return losses.mean(dtype=torch.float64).item()
 
-def _go_on(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    task: Task,
-    method: Method,
-    how: Training,
-    state: TrainState,
-) -> bool:
-    """Look at the validation loss after an epoch: keep the best weights, or lower the step size, or end."""
-    loss = _validation_loss(model, task, method, how, state.epoch)
-    if loss < state.best_loss:
-        state.best_loss, state.since_best = loss, 0
-        state.best = {name: value.clone() for name, value in model.state_dict().items()}
-        return True
-    state.since_best += 1
-    if state.since_best < _PATIENCE:
-        return True
-    state.lowered, state.since_best = state.lowered / _LOWER_BY, 0
-    _lower(optimizer, state.lowered)
-    return optimizer.param_groups[0]["lr"] >= _LEAST_LR
+    def _go_on(self) -> bool:
+        """Look at the validation loss after an epoch: keep the best weights, or lower the step size, or end."""
+        state = self.state
+        loss = _validation_loss(self.model, self.task, self.method, self.how, state.epoch)
+        if loss < state.best_loss:
+            state.best_loss, state.since_best = loss, 0
+            state.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+            return True
+        state.since_best += 1
+        if state.since_best < _PATIENCE:
+            return True
+        state.lowered, state.since_best = state.lowered / _LOWER_BY, 0
+        self._lower_step_size()
+        return self.optimizer.param_groups[0]["lr"] >= _LEAST_LR
 
+    def _lower_step_size(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group.setdefault("initial_lr", group["lr"]) * self.state.lowered
 
-def _lower(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
-
-
-class _Deadline:
-    """When to save again. It outlives an epoch: many epochs may be shorter than the time between two saves."""
-
-    def __init__(self, every: float) -> None:
-        self.every = every
-        self.start()
-
-    def start(self) -> None:
-        self.due = time.monotonic() + self.every
+    def _with_tensors(self, state: TrainState) -> TrainState:
+        """Put the tensors of model and optimizer, which are no copies, into a state."""
+        state.model = self.model.state_dict()
+        state.optimizer = {
+            f"{index}.{name}": value
+            for index, entry in self.optimizer.state_dict()["state"].items()
+            for name, value in entry.items()
+            if isinstance(value, Tensor)
+        }
+        return state
 
 
 @torch.no_grad()
 def _validation_loss(model: nn.Module, task: Task, method: Method, how: Training, epoch: int) -> float:
-    """The method's own loss, penalty and all, on validation data in eval mode."""
+    """Compute the method's own loss, penalty and all, on validation data in eval mode."""
     data = method.validation_set(task).to(how.device)
     generator = _default_generator(data.x.device)
     # The same draw from a memory at every epoch: another would make a loss look better or worse by chance.
@@ -202,57 +258,6 @@ def _batch(data: Split, index: Tensor, task: Task) -> Batch:
     return Batch(data.x.index_select(0, index), data.y.index_select(0, index), head, index)
 
 
-def _epoch(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    data: Split,
-    task: Task,
-    method: Method,
-    how: Training,
-    state: TrainState,
-    watcher: Watcher,
-    saving: _Deadline,
-) -> float:
-    """The rest of the epoch that `state` is in; gives the whole epoch's mean loss."""
-    device, epoch, size = data.x.device, state.epoch, how.batch_size
-    steps = -(-len(data) // size)
-    order_seed = seed_for(how.seed, "order", task.index, epoch)
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(order_seed)).to(device)
-    noise_seed = seed_for(how.seed, "noise", task.index, epoch)
-    generator = _default_generator(device)
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    losses = torch.zeros(steps, device=device)
-    if state.losses is not None:
-        losses[: state.step] = state.losses.to(device)
-    for step in range(state.step, steps):
-        index = order[step * size : (step + 1) * size]
-        batch = _batch(data, index, task)
-        # Dropout draws from the default generator: seeding that one covers both.
-        generator.manual_seed(step_seed(noise_seed, step))
-        where = Step(task.index, epoch, step / steps, generator)
-        loss = method.loss(model, batch, where)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        method.after_backward(model, where)
-        if how.plateau:
-            nn.utils.clip_grad_norm_(parameters, method.clip)
-        optimizer.step()
-        method.after_step(model, where)
-        losses[step] = loss.detach()
-        done = step + 1
-        stop = watcher.stop()
-        save = stop or time.monotonic() >= saving.due
-        if save or done % _CHECK_EVERY == 0 or done == steps:
-            _check_sound(losses[:done], task, epoch)
-            watcher.tick(epoch, done / steps)
-            if save:
-                watcher.save(_state(model, optimizer, replace(state, step=done, losses=losses[:done])))
-                saving.start()
-            if stop:
-                raise StoppedError
-    return losses.mean(dtype=torch.float64).item()
-
-
 def _check_sound(losses: Tensor, task: Task, epoch: int) -> None:
     sound = losses.abs() < _LARGEST_LOSS
     if not bool(sound.all()):
@@ -269,18 +274,6 @@ def _default_generator(device: torch.device) -> torch.Generator:
     return torch.default_generator
 
 
-def _state(model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainState) -> TrainState:
-    state.model = model.state_dict()
-    entries = optimizer.state_dict()["state"]
-    state.optimizer = {
-        f"{index}.{name}": value
-        for index, entry in entries.items()
-        for name, value in entry.items()
-        if isinstance(value, Tensor)
-    }
-    return state
-
-
 def load_optimizer(optimizer: torch.optim.Optimizer, flat: dict[str, Tensor]) -> None:
     """Put a flattened state, `<parameter>.<name>`, into a fresh optimiser of the same kind."""
     entries: dict[int, dict[str, Tensor]] = {}
@@ -292,7 +285,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, flat: dict[str, Tensor]) ->
 
 @torch.no_grad()
 def predicted_right(model: nn.Module, split: Split, method: Method, head: int | None, device: str) -> Tensor:
-    """(n,) whether each item of a split is predicted right, in eval mode."""
+    """Tell of each item of a split whether it is predicted right, in eval mode: (n,) of bool."""
     model.eval()
     right, size = [], _EVALUATION_BATCH if split.x.dim() == 2 else _IMAGES_BATCH
     for x, y in zip(split.x.split(size), split.y.split(size)):
@@ -301,5 +294,9 @@ def predicted_right(model: nn.Module, split: Split, method: Method, head: int | 
 
 
 def accuracy(right: Tensor) -> float:
-    """The share of True."""
+    """Give the share of True.
+
+    >>> accuracy(torch.tensor([True, True, True, False]))
+    0.75
+    """
     return right.sum().item() / len(right)

@@ -19,7 +19,7 @@ from PIL import Image
 from selfreminder import data
 from selfreminder._base.errors import DataError, MissingExtraError
 from selfreminder.data import source
-from selfreminder.data.cifar import from_python, from_sheet
+from selfreminder.data.readers import CIFAR_LABELS, convert_png_sheet, convert_python_batch
 from selfreminder.data.source import DataFile, DataSet
 
 COUNT = 6  # images in a batch
@@ -35,7 +35,7 @@ class Made:
     def __init__(self, name: str) -> None:
         self.name = name
         rng = np.random.default_rng(0)
-        self.labels = data.cifar.LABELS[name]
+        self.labels = CIFAR_LABELS[name]
         self.binary: dict[str, bytes] = {}
         self.parts: dict[str, tuple[dict[str, list[int]], np.ndarray]] = {}
         for file in data.dataset(name).files:
@@ -234,7 +234,7 @@ def test_bad_sheets(made: Made) -> None:
     labels = b"[1, 2, 3, 4, 5, 6]"
     for bad in ((png[:300], labels), (b"", labels), (png, b"{"), (png, b"[1]"), (png, b"[1,2,3,4,5,256]")):
         with pytest.raises(DataError, match="no PNG sheet"):
-            from_sheet(*bad, batch=0)
+            convert_png_sheet(*bad, batch=0)
 
 
 @cifar100
@@ -352,14 +352,14 @@ def test_malicious_pickles_are_refused(
 )
 def test_bad_python_batches(content: bytes) -> None:
     with pytest.raises(DataError, match=r"python layout|unsigned bytes"):
-        from_python(content, ["labels"])
+        convert_python_batch(content, ["labels"])
 
 
 @cifar10
 def test_arrays_by_column(made: Made) -> None:
     labels, images = made.parts["test_batch.bin"]
     by_column = pickle.dumps({b"labels": labels["labels"], b"data": np.asfortranarray(images)}, protocol=2)
-    assert from_python(by_column, ["labels"]) == made.binary["test_batch.bin"]
+    assert convert_python_batch(by_column, ["labels"]) == made.binary["test_batch.bin"]
 
 
 def test_missing(made: Made, mine: Path) -> None:

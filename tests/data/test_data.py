@@ -16,7 +16,7 @@ import pytest
 from selfreminder import data
 from selfreminder._base.errors import DataError, SelfReminderError
 from selfreminder.data import source
-from selfreminder.data.mnist import read_idx, write_idx
+from selfreminder.data.readers import read_idx, write_idx
 from selfreminder.data.source import DataFile, DataSet
 
 CONTENT = {"a-ubyte": b"first" * 100, "b-ubyte": b"second" * 100}

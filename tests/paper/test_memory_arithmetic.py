@@ -14,14 +14,14 @@ from selfreminder import data
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks.models import MODELS, build_model
 from selfreminder.benchmarks.stream import Stream
-from selfreminder.cli.budget import PAPERS
 from selfreminder.cli.main import main
 from selfreminder.data import source
+from selfreminder.data.readers import CIFAR_LABELS, generate_images
 from selfreminder.experiment.catalogue import benchmark
 from selfreminder.memory.memory import Memory, codec
 from selfreminder.methods.ewc import Ewc
 from selfreminder.paper import memory_arithmetic as memory_cost
-from selfreminder.paper.memory_arithmetic import MemoryCost, images_at_hand
+from selfreminder.paper.memory_arithmetic import PAPERS, MemoryCost, images_at_hand
 from selfreminder.paper.memory_arithmetic import memory_cost as cost_of
 
 PAPER = {"mnist-mlp": (20, 500), "cifar10-vgg": (5, 3000), "cifar100-alexnet": (10, 400)}
@@ -161,8 +161,8 @@ def cache_cifar(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Puts made-up images into the cache as a CIFAR test file with a checksum of its own."""
 
     def put(name: str) -> None:
-        _, _, x, y = data.generated.arrays(10)
-        labels = [y[:, None]] * len(data.cifar.LABELS[name])
+        _, _, x, y = generate_images(10)
+        labels = [y[:, None]] * len(CIFAR_LABELS[name])
         rows = torch.cat([torch.from_numpy(part) for part in (*labels, x.reshape(len(x), -1))], 1)
         content = rows.numpy().tobytes()
         real = data.dataset(name)
@@ -183,7 +183,7 @@ def test_cifar_is_measured_if_it_is_at_hand(
     assert images_at_hand(model) == {}
     cache_cifar(in_paper(model).data)
     images = images_at_hand(model)
-    _, _, x, _ = data.generated.arrays(10)
+    _, _, x, _ = generate_images(10)
     assert torch.equal(images["RGB"], torch.from_numpy(x).float().div(255))
     assert all(image.shape == x.shape for image in images.values())
     compressed = [way for way in cost_of(model, tasks=5, per_task=9, images=images).ways if way.inputs == "compressed"]

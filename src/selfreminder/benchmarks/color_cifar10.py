@@ -6,6 +6,7 @@ function that converts a batch and name it in `_CONVERT`.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -98,22 +99,14 @@ def _check(images: Tensor) -> None:
             raise SelfReminderError(f"images have values from {low:g} to {high:g}: scale them to [0, 1]")
 
 
-def _linear(rgb: Tensor, out: Tensor, matrix: tuple[tuple[float, float, float], ...]) -> None:
+def _multiply(rgb: Tensor, out: Tensor, matrix: tuple[tuple[float, float, float], ...]) -> None:
     # Not a matmul: its rounding may depend on the batch, so an image would depend on its neighbours.
     red, green, blue = rgb.unbind(1)
     for channel, (r, g, b) in zip(out.unbind(1), matrix):
         torch.mul(red, r, out=channel).add_(green, alpha=g).add_(blue, alpha=b)
 
 
-def _yiq(rgb: Tensor, out: Tensor) -> None:
-    _linear(rgb, out, YIQ_FROM_RGB)
-
-
-def _yuv(rgb: Tensor, out: Tensor) -> None:
-    _linear(rgb, out, YUV_FROM_RGB)
-
-
-def _hsv(rgb: Tensor, out: Tensor) -> None:
+def _to_hsv(rgb: Tensor, out: Tensor) -> None:
     red, green, blue = rgb.unbind(1)
     hue, saturation, value = out.unbind(1)
     torch.amax(rgb, 1, out=value)
@@ -128,10 +121,10 @@ def _hsv(rgb: Tensor, out: Tensor) -> None:
     saturation.masked_fill_(grey, 0)
 
 
-def _hed(rgb: Tensor, out: Tensor) -> None:
+def _to_hed(rgb: Tensor, out: Tensor) -> None:
     # Beer-Lambert: what is absorbed is logarithmic in what is left, here from 0 (white) to 1 (black, 1e-6).
     absorbed = rgb.clamp(min=1e-6).log_().div_(math.log(1e-6))
-    _linear(absorbed, out, _HED_FROM_RGB)
+    _multiply(absorbed, out, _HED_FROM_RGB)
     out.clamp_(min=0)
 
 
@@ -140,10 +133,10 @@ _HED_FROM_RGB = tuple((row[0], row[1], row[2]) for row in _inverse)
 
 _CONVERT: dict[str, Callable[[Tensor, Tensor], None] | None] = {
     "rgb": None,
-    "yiq": _yiq,
-    "yuv": _yuv,
-    "hsv": _hsv,
-    "hed": _hed,
+    "yiq": partial(_multiply, matrix=YIQ_FROM_RGB),
+    "yuv": partial(_multiply, matrix=YUV_FROM_RGB),
+    "hsv": _to_hsv,
+    "hed": _to_hed,
 }
 SPACES = tuple(_CONVERT)
 """In the order of the paper's tasks."""

@@ -12,15 +12,13 @@ from selfreminder.paper.memory_arithmetic import (
     CLASSES,
     DEFAULT,
     FLOAT32,
+    PAPERS,
     Count,
     MemoryCost,
     Way,
     images_at_hand,
     memory_cost,
 )
-
-PAPERS = {"mnist-mlp": "permuted-mnist", "cifar10-vgg": "color-cifar10", "cifar100-alexnet": "split-cifar100"}
-"""the benchmark for which the paper does the arithmetic of each model"""
 
 
 def budget(

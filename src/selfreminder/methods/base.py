@@ -115,8 +115,8 @@ class Method:
         return model(x) if head is None else model(x, head)
 
     def nbytes(self) -> int:
-        """Bytes carried to the next task beside the model itself."""
-        return sum(tensor.nbytes for tensor in self.state_dict().values())
+        """Count the bytes carried to the next task beside the model itself: all of the state but `….facts`."""
+        return sum(tensor.nbytes for name, tensor in self.state_dict().items() if not name.endswith(".facts"))
 
     def measures(self) -> dict[str, float]:
         """Numbers of the method's own that a task's record should have."""

@@ -115,9 +115,6 @@ class GenerativeReplay(Method):
         self._solver.load_state_dict(model.state_dict())
         self._seen, self._old_autoencoder = task.index + 1, None
 
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for name, tensor in self.state_dict().items() if name != "seen.facts")
-
     def state_dict(self) -> dict[str, Tensor]:
         state = {f"autoencoder.{name}": value for name, value in self._autoencoder.state_dict().items()}
         if self._seen:

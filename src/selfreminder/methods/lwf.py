@@ -72,14 +72,9 @@ class Lwf(Method):
         self._previous.load_state_dict(model.state_dict())
         self._seen = task.index + 1
 
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self._kept().values())
-
-    def _kept(self) -> dict[str, Tensor]:
-        return self._previous.state_dict() if self._seen else {}
-
     def state_dict(self) -> dict[str, Tensor]:
-        return {**self._kept(), "seen.facts": torch.tensor(self._seen)}
+        kept = self._previous.state_dict() if self._seen else {}
+        return {**kept, "seen.facts": torch.tensor(self._seen)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self._seen = int(state["seen.facts"])

@@ -5,7 +5,7 @@ keeps items, each an input and its logits. The paper counts them as float32 too;
 depends on how they are kept, see `codec`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +14,19 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder._base.seeds import seed_for
 from selfreminder._base.sizes import Size
+from selfreminder.benchmarks import Benchmark
 from selfreminder.benchmarks.color_cifar10 import SPACES, to_color_space
 from selfreminder.benchmarks.models import Network, build_model
-from selfreminder.data import cifar, dataset, load, source
+from selfreminder.benchmarks.permuted_mnist import permutation
+from selfreminder.data import DataSet, dataset, load, source
 from selfreminder.data.content import is_archive
+from selfreminder.data.readers import CIFAR_LABELS, read_cifar_batch
+from selfreminder.experiment.catalogue import benchmark
 from selfreminder.memory.memory import Memory
 
+PAPERS = {"mnist-mlp": "permuted-mnist", "cifar10-vgg": "color-cifar10", "cifar100-alexnet": "split-cifar100"}
+"""the benchmark for which the paper does the arithmetic of each model"""
 CLASSES = 10
 """in each task of the paper's benchmarks"""
 PER_CLASS = (1, 10, 50)
@@ -32,6 +37,8 @@ WAYS = (("float32", "float32"), DEFAULT, ("uint8", "float16"), ("uint8", "int8")
 """codecs of inputs and logits whose bytes do not depend on the images"""
 MEASURED = (("compressed", "float16"),)
 """those whose bytes do"""
+_STATED = {"cifar100-alexnet": 6_800_000}
+"""parameters in the paper's text, where those are not a count"""
 _IMAGES = 500
 _WIDEST = 100
 _MOST = torch.iinfo(torch.int32).max
@@ -121,18 +128,6 @@ class MemoryCost:
         return self.counts[0].ewc_bytes
 
 
-@dataclass(frozen=True)
-class _Setting:
-    data: str
-    shape: tuple[int, ...]
-    """of an input"""
-    views: Callable[[Tensor], dict[str, Tensor]]
-    """the images as tasks have them, by name"""
-    head_per_task: bool = False
-    stated: int | None = None
-    """parameters, as the text says"""
-
-
 def memory_cost(
     model: str, *, tasks: int, per_task: int, width: float = 1.0, images: Mapping[str, Tensor] | None = None
 ) -> MemoryCost:
@@ -149,7 +144,7 @@ def memory_cost(
     >>> cost.counts[0].parameters, cost.item_numbers, round(cost.counts[0].items_per_task, 1)
     (3958784, 794, 498.6)
     """
-    setting = _setting(model)
+    facts, data = _benchmark(model), _real_data(model)
     if not 0 < width <= _WIDEST:
         raise SelfReminderError(f"width is {width:g}: it must be above 0, at most {_WIDEST}")
     if not 1 <= tasks <= _MOST:
@@ -159,15 +154,16 @@ def memory_cost(
         raise SelfReminderError(f"{tasks * per_task:,} items: a memory holds at most {_MOST:,}")
     with _Weightless():
         network = build_model(model, width=width, seed=0, heads=(CLASSES,))
-    inputs = torch.zeros(1, *setting.shape)
+    inputs = torch.zeros(1, *data.shape)
     item_numbers = inputs.numel() + CLASSES
 
     def count(what: str, parameters: int) -> Count:
         numbers = 2 * parameters
         return Count(what, parameters, numbers, numbers * FLOAT32, numbers / item_numbers / tasks)
 
-    parameters = _by_head(network, tasks) if setting.head_per_task else _by_kind(network)
+    parameters = _by_head(network, tasks) if facts.head_per_task else _by_kind(network)
     counts = tuple(count(what, number) for what, number in parameters.items())
+    stated = _STATED.get(model) if width == 1 else None
     ewc_bytes = counts[0].ewc_bytes
 
     def way(codecs: tuple[str, str], x: Tensor, name: str | None = None) -> Way:
@@ -192,8 +188,8 @@ def memory_cost(
         item_numbers=item_numbers,
         provenance_bytes=round(_item_bytes(inputs, "float32", "float32")) - item_numbers * FLOAT32,
         counts=counts,
-        stated=count(f"{setting.stated / 1e6:g} M", setting.stated) if setting.stated and width == 1 else None,
-        data=setting.data,
+        stated=None if stated is None else count(f"{stated / 1e6:g} M", stated),
+        data=data.name,
         ways=(*(way(codecs, inputs) for codecs in WAYS), *measured),
         unmeasured=() if measured else MEASURED,
         per_class=tuple(map(class_share, PER_CLASS)),
@@ -201,47 +197,52 @@ def memory_cost(
 
 
 def images_at_hand(model: str) -> dict[str, Tensor]:
-    """Real images as the model's tasks have them, by name; none if they would have to be fetched or unpacked.
+    """Load real images as the model's tasks have them, by name; none if they would have to be fetched or unpacked.
 
     >>> {name: tuple(x.shape) for name, x in images_at_hand("mnist-mlp").items()}
     {'digits': (500, 784), 'permuted digits': (500, 784)}
     """
-    setting = _setting(model)
-    if setting.data in cifar.LABELS:
-        data = dataset(setting.data)
+    data = _real_data(model)
+    if data.embedded:
+        pixels = load(data.name).test_x
+    else:
         test = data.files[-1]  # one file is enough, and quick to check
         path = source.find(data).get(test.name)
         if path is None or is_archive(path):
             return {}
-        # In the training part's place too, which is not needed.
-        _, _, pixels, _ = cifar.arrays([source.read(test, path)] * 2, labels=len(cifar.LABELS[setting.data]))
-    else:
-        pixels = load(setting.data).test_x
+        pixels, _ = read_cifar_batch(source.read(test, path), labels=len(CIFAR_LABELS[data.name]))
     some = torch.from_numpy(pixels[:: max(1, len(pixels) // _IMAGES)].copy())
-    return setting.views(some.to(torch.float32).div_(255).reshape(-1, *setting.shape))
+    return _VIEWS[model](some.to(torch.float32).div_(255))
 
 
-def _setting(model: str) -> _Setting:
-    if model not in _SETTINGS:
-        raise unknown("model", model, _SETTINGS)
-    return _SETTINGS[model]
+def _benchmark(model: str) -> Benchmark:
+    if model not in PAPERS:
+        raise unknown("model", model, PAPERS)
+    return benchmark(PAPERS[model])
 
 
-def _digits(x: Tensor) -> dict[str, Tensor]:
-    order = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(seed_for(0, "permutation", 0)))
-    return {"digits": x, "permuted digits": x[:, order]}
+def _real_data(model: str) -> DataSet:
+    """Give the smallest real data set of the model's benchmark."""
+    data = (dataset(scale.data) for scale in _benchmark(model).scales.values())
+    return next(each for each in data if not each.generated)
 
 
-def _recoloured(x: Tensor) -> dict[str, Tensor]:
+def _view_digits(x: Tensor) -> dict[str, Tensor]:
+    x = x.flatten(1)
+    return {"digits": x, "permuted digits": x[:, permutation(x.shape[1], seed=0, index=0)]}
+
+
+def _view_colours(x: Tensor) -> dict[str, Tensor]:
     others = [to_color_space(part, space) for part, space in zip(x.chunk(len(SPACES) - 1), SPACES[1:])]
     return {SPACES[0].upper(): x, ", ".join(SPACES[1:]).upper(): torch.cat(others)}
 
 
-_SETTINGS = {
-    "mnist-mlp": _Setting("embedded-mnist", (784,), _digits),
-    "cifar10-vgg": _Setting("cifar10", (3, 32, 32), _recoloured),
-    "cifar100-alexnet": _Setting("cifar100", (3, 32, 32), lambda x: {"RGB": x}, head_per_task=True, stated=6_800_000),
-}
+def _view_plain(x: Tensor) -> dict[str, Tensor]:
+    return {"RGB": x}
+
+
+_VIEWS = {"mnist-mlp": _view_digits, "cifar10-vgg": _view_colours, "cifar100-alexnet": _view_plain}
+"""the images as tasks have them, by name"""
 
 
 class _Weightless(TorchFunctionMode):
