@@ -25,11 +25,10 @@ from selfreminder.memory.file import item_hashes, open_memory, save_memory
 from selfreminder.memory.fingerprint import model_fingerprint
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.query import COLUMNS, describe_items, find_matching
-from selfreminder.report.gallery import export as export_module
-from selfreminder.report.gallery.export import export
-from selfreminder.report.gallery.gallery import gallery, gallery_page
-from selfreminder.report.gallery.pictures import pictures
-from selfreminder.report.html.markup import to_html
+from selfreminder.report import pictures as export_module
+from selfreminder.report.gallery import gallery, gallery_page
+from selfreminder.report.html import to_html
+from selfreminder.report.pictures import export, pictures
 
 NEW_YEAR = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp())
 DOCS = Path(__file__).parents[2] / "docs" / "memory.md"

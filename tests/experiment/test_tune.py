@@ -45,7 +45,7 @@ from selfreminder.experiment.tuning.tuned import (
     with_section,
     write_sections,
 )
-from selfreminder.report.figures import tuning_figure
+from selfreminder.report.figures import draw_tuning
 
 TINY = ["permuted-mnist", "--tasks", "2", "--epochs", "1", "--width", "0.06"]
 
@@ -688,7 +688,7 @@ def test_figures(tmp_path: Path, kind: str) -> None:
         tried = [Tried({"strength": 1.0 + i % 4, "lr": lrs[i % len(lrs)]}, "done", i / 12) for i in range(12)]
         outcome = outcome_of(tried, {"strength": (1.0, 2.0, 3.0, 4.0), "lr": lrs})
     for name in ("a", "b"):
-        png, svg = tuning_figure(outcome, "title", tmp_path / name)
+        png, svg = draw_tuning(outcome, "title", tmp_path / name)
         assert png.read_bytes()[:4] == b"\x89PNG"
         assert b"<svg" in svg.read_bytes()
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
@@ -699,7 +699,7 @@ def test_a_title_does_not_run_over_the_edges(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("selfreminder.report.figures.save", lambda figure, _: kept.append(figure) or [])
     outcome = outcome_of([Tried({"strength": 1.0}, "done", 0.5)], {"strength": (1.0,)})
     long = "fsr-logitlab on nonlinear-mnist (embedded-mnist), scale small, memory of 10 per class and some more words"
-    tuning_figure(outcome, f"{long}\nall tasks at the end; one seed", tmp_path / "x")
+    draw_tuning(outcome, f"{long}\nall tasks at the end; one seed", tmp_path / "x")
     (figure,) = kept
     assert figure.get_suptitle().endswith("\nall tasks at the end; one seed")
     figure.draw_without_rendering()
@@ -708,7 +708,7 @@ def test_a_title_does_not_run_over_the_edges(tmp_path: Path, monkeypatch: pytest
 
 
 def test_no_figure_of_nothing(tmp_path: Path) -> None:
-    assert tuning_figure(outcome_of([], {"strength": (1.0,)}), "title", tmp_path / "x") == []
+    assert draw_tuning(outcome_of([], {"strength": (1.0,)}), "title", tmp_path / "x") == []
 
 
 # The command ----------------------------------------------------------------------------------------------

@@ -31,16 +31,15 @@ from selfreminder.metrics import task_average
 from selfreminder.paper import reproduction
 from selfreminder.paper.claims import claims, judge
 from selfreminder.paper.claims_page import answer
-from selfreminder.paper.figure_files import draw, title
-from selfreminder.paper.figures import BarPanel, HeatPanel, LinePanel, Shown, gather, limits
-from selfreminder.paper.figures_memory import bytes_kept, bytes_kept_with_heads, where_equal
+from selfreminder.paper.figure_results import FigureResults, gather
+from selfreminder.paper.figures import draw, make_drawing, title
+from selfreminder.paper.figures_memory import compare_bytes, compare_bytes_with_heads, where_equal
 from selfreminder.paper.page import paper_page
-from selfreminder.paper.plates import plate
 from selfreminder.paper.reproduction import read_reproduction
 from selfreminder.paper.specs import FIGURES, experiments, figure
-from selfreminder.report.curves import Estimate
-from selfreminder.report.html.markup import in_words
-from selfreminder.report.svg.charts import Series
+from selfreminder.report.html import in_words
+from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel, Series, fit_limits
+from selfreminder.report.results import Estimate
 
 SCALE = "small"
 IDS = [claim.id for claim in claims()]
@@ -98,7 +97,7 @@ def the_page() -> str:
     return paper_page(gather(world(), SCALE), judge(world(), SCALE))
 
 
-def shown_of(name: str, records: Iterable[Records] | None = None, scale: str = SCALE) -> Shown:
+def shown_of(name: str, records: Iterable[Records] | None = None, scale: str = SCALE) -> FigureResults:
     found = gather(world(scale) if records is None else records, scale)
     return next(each for each in found if each.figure.name == name)
 
@@ -122,7 +121,7 @@ def write_world(folder: Path, *figures: str, scale: str = SCALE) -> list[Experim
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_drawn(name: str, tmp_path: Path) -> None:
     shown = shown_of(name)
-    drawn = plate(shown)
+    drawn = make_drawing(shown)
     assert drawn is not None and shown.missing == 0
     png, svg, pdf = draw(shown, drawn, tmp_path / name)
     assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
@@ -130,7 +129,7 @@ def test_every_figure_is_drawn(name: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.pdf", f"{name}.png", f"{name}.svg"]
     if name in ("memory-sizes", "logit-bars", "heatmaps", "bytes"):  # one of each kind
         shown = shown_of(name, reversed(world()))
-        again = plate(shown)
+        again = make_drawing(shown)
         assert again is not None
         for path, other in zip((png, svg, pdf), draw(shown, again, tmp_path / "again")):
             assert path.read_bytes() == other.read_bytes(), "the same records give the same bytes"
@@ -140,7 +139,7 @@ def test_every_figure_is_drawn(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FIGURES)
 def test_plates_at_other_scales(name: str, scale: str) -> None:
     shown = shown_of(name, scale=scale)
-    drawn = plate(shown)
+    drawn = make_drawing(shown)
     assert drawn is not None
     for panel in drawn.panels:
         if isinstance(panel, LinePanel):
@@ -154,11 +153,11 @@ def test_plates_at_other_scales(name: str, scale: str) -> None:
 def test_a_figure_that_is_not_finished(name: str) -> None:
     """Whatever run is the only one, what there is of the figure can be drawn; with none, it is left out."""
     wanted = figure(name).experiments(SCALE)
-    assert plate(shown_of(name, [])) is None
+    assert make_drawing(shown_of(name, [])) is None
     by_method = {e.method: e for e in wanted}
     for e in by_method.values():
         shown = shown_of(name, [as_records(e)])
-        drawn = plate(shown)
+        drawn = make_drawing(shown)
         assert shown.missing == len(wanted) - 1
         assert (drawn is None) == (name == "rho"), "ρ needs joint training"
         if drawn is not None:
@@ -180,13 +179,13 @@ def test_what_the_lines_are_called() -> None:
     names = {line.name for line in shown_of("bytes").lines}
     assert {"ewc", "lwf", "fsr-logit (10 per class, uint8, float16 logits)"} <= names
     assert {line.name for line in shown_of("selection").lines} >= {"fsr-logit (3 per class, influence+)"}
-    panels = plate(shown_of("rho"))
+    panels = make_drawing(shown_of("rho"))
     assert panels is not None
     assert [key.name for key in panels.legend][-2:] == ["hat, 1/2 of the width", "hat, 1/4 of the width"]
 
 
 def test_heatmaps_and_bars_are_means_of_the_records() -> None:
-    drawn = plate(shown_of("heatmaps"))
+    drawn = make_drawing(shown_of("heatmaps"))
     assert drawn is not None
     titles = [panel.title for panel in drawn.panels]
     assert titles == [
@@ -197,14 +196,14 @@ def test_heatmaps_and_bars_are_means_of_the_records() -> None:
         "After task 2: fsr-distill, 1 per class",
     ]
     assert "a method keeps: adam .53, fsr-logit " in drawn.note
-    one_step_size = plate(shown_of("heatmaps", scale="demo"))
+    one_step_size = make_drawing(shown_of("heatmaps", scale="demo"))
     assert one_step_size is not None and one_step_size.panels[0].title == "After task 1: adam, logit, distill"
     before, adam, *_ = drawn.panels
     assert isinstance(before, HeatPanel) and isinstance(adam, HeatPanel)
     for panel, diagonal in ((before, 0.95), (adam, 0.5)):
         assert all(sum(cell.mean for cell in row) == pytest.approx(1) for row in panel.matrix)
         assert all(panel.matrix[k][k].mean == pytest.approx(diagonal) for k in range(10))
-    bars = plate(shown_of("logit-bars"))
+    bars = make_drawing(shown_of("logit-bars"))
     assert bars is not None
     runs = [run for run in world() if run.experiment in figure("logit-bars").experiments(SCALE)]
     for k, panel in enumerate(bars.panels):
@@ -215,7 +214,7 @@ def test_heatmaps_and_bars_are_means_of_the_records() -> None:
 
 
 def test_how_far_ahead_fsr_logit_is_by_size() -> None:
-    drawn = plate(shown_of("memory-sizes"))
+    drawn = make_drawing(shown_of("memory-sizes"))
     assert drawn is not None
     (ahead,) = (panel for panel in drawn.panels if panel.title == "fsr-logit above the others")
     assert isinstance(ahead, LinePanel) and [series.name for series in ahead.series] == ["fsr-distill", "icarl"]
@@ -234,7 +233,7 @@ def test_how_far_ahead_fsr_logit_is_by_size() -> None:
             assert lead == Estimate.of([own - other for own, other in pairs])
 
 
-def bytes_world(ewc: float, logit: dict[int, float]) -> Shown:
+def bytes_world(ewc: float, logit: dict[int, float]) -> FigureResults:
     """fsr-logit and ewc at invented accuracies, by images per class."""
     changed = []
     for e in figure("bytes").experiments(SCALE):
@@ -251,8 +250,8 @@ def test_where_fsr_equals_ewc_lies_between_two_sizes(level: float) -> None:
     sizes = {1: 0.5, 3: 0.6, 5: 0.7, 10: 0.8, 50: 0.9}
     shown = bytes_world(level, sizes)
     ((where, word),), note = where_equal({"uint8": shown.of("fsr-logit")}, shown.of("ewc"))
-    below = max(line.result.bytes for line in shown.of("fsr-logit") if line.result.task_average.mean <= level)
-    above = min(line.result.bytes for line in shown.of("fsr-logit") if line.result.task_average.mean >= level)
+    below = max(line.bytes for line in shown.of("fsr-logit") if line.task_average.mean <= level)
+    above = min(line.bytes for line in shown.of("fsr-logit") if line.task_average.mean >= level)
     assert below * 0.999 <= where <= above * 1.001
     share = re.fullmatch(r"([\d.]+) % of EWC's bytes", word)
     assert share and word in note
@@ -267,7 +266,7 @@ def test_codecs_that_lose_nothing_are_level() -> None:
         runs.append(replace(run, tasks=tuple({**t, "test": [level] * len(t["test"])} for t in run.tasks)))
     assert len({run.experiment.seed for run in runs if run.experiment.codec == "auto"}) == 5
     shown = shown_of("bytes", runs)
-    drawn = bytes_kept(shown)
+    drawn = compare_bytes(shown)
     assert title(shown, drawn).endswith("standard error, 3 seeds") and shown.seeds == "3 to 5 seeds"
     (panel,) = drawn.panels
     assert isinstance(panel, LinePanel)
@@ -276,19 +275,19 @@ def test_codecs_that_lose_nothing_are_level() -> None:
 
 def test_with_heads_every_method_stands_at_its_bytes() -> None:
     shown = shown_of("bytes-split")
-    (panel,) = bytes_kept_with_heads(shown).panels
+    (panel,) = compare_bytes_with_heads(shown).panels
     assert isinstance(panel, LinePanel)
     *points, level = panel.series
     assert {series.name for series in points} == {"fsr-logit", "fsr-logitlab", "hat", "ewc", "joint"}
     for series in points:
         (line,) = shown.of(series.name)
-        assert series.points == [(line.result.bytes, line.result.task_average)]
-    assert level.name == "ewc" and {y.mean for _, y in level.points} == {shown.of("ewc")[0].result.task_average.mean}
+        assert series.points == [(line.bytes, line.task_average)]
+    assert level.name == "ewc" and {y.mean for _, y in level.points} == {shown.of("ewc")[0].task_average.mean}
 
 
 @pytest.mark.parametrize("name", ["bytes", "bytes-split"])
 def test_a_name_has_one_value_at_each_number_of_bytes(name: str) -> None:
-    drawn = plate(shown_of(name))
+    drawn = make_drawing(shown_of(name))
     assert drawn is not None
     for panel in drawn.panels:
         assert isinstance(panel, LinePanel)
@@ -310,9 +309,9 @@ def test_where_fsr_equals_ewc_at_the_ends() -> None:
 
 def test_limits_have_room() -> None:
     series = [Series("a", "", "", (1, 2), (Estimate(0.42, 0.05), Estimate(0.6, None)))]
-    assert limits(series) == (0.3, 0.7)
-    assert limits(series, 0.99, most=1.0) == (0.3, 1.0)
-    assert limits(series, -0.7, least=0.0) == (0.0, 0.7)
+    assert fit_limits(series) == (0.3, 0.7)
+    assert fit_limits(series, 0.99, most=1.0) == (0.3, 1.0)
+    assert fit_limits(series, -0.7, least=0.0) == (0.0, 0.7)
 
 
 # The page -----------------------------------------------------------------------------------------------------
@@ -348,7 +347,7 @@ def test_every_claim_and_every_figure_is_on_the_page() -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_charts_show_the_numbers_of_the_figure(name: str) -> None:
-    drawn = plate(shown_of(name))
+    drawn = make_drawing(shown_of(name))
     assert drawn is not None
     for panel in drawn.panels:
         start = f"{figure(name).summary}, {panel.title}: "

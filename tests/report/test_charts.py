@@ -11,24 +11,14 @@ from hypothesis import strategies as st
 
 from selfreminder import methods, report
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.report.curves import Estimate
-from selfreminder.report.html.markup import element, to_html
+from selfreminder.report.axes import linear, logarithmic, marker_path
+from selfreminder.report.charts import HEAT, HEAT_TURN, bar_chart, heat_scale, heatmap, legend, line_chart
+from selfreminder.report.html import element, to_html
+from selfreminder.report.panels import BarPanel, Bars, HeatPanel, LinePanel, Series
+from selfreminder.report.results import Estimate
 from selfreminder.report.style import blend, contrast, look, on_dark
-from selfreminder.report.svg.axes import linear, logarithmic
-from selfreminder.report.svg.charts import (
-    HEAT,
-    HEAT_TURN,
-    Bars,
-    Series,
-    bar_chart,
-    heat_scale,
-    heatmap,
-    legend,
-    line_chart,
-)
-from selfreminder.report.svg.drawing import marker_path
 
-CSS = (Path(report.__file__).parent / "html" / "page.css").read_text(encoding="utf-8")
+CSS = (Path(report.__file__).parent / "page.css").read_text(encoding="utf-8")
 VALUES = st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)), min_size=1, max_size=8)
 HOSTILE = '<script>alert("1")</script>&\x00'
 
@@ -125,7 +115,7 @@ def test_numbers_can_be_read_on_every_colour_of_a_heatmap(mode: str) -> None:
 def test_lines_are_where_their_values_are() -> None:
     curve = [Estimate(0.9, 0.02), None, Estimate(0.5, None), Estimate(0.25, 0.1)]
     series = [of_method("adam", (1, 2, 3, 4), curve, ["adam"]), of_method("ewc", (1, 4), curve[2:], ["ewc"])]
-    chart = parsed(line_chart(series, label="x", x_title="Tasks", y_title="y", limits=(0.0, 1.0), whole=True))
+    chart = parsed(line_chart(LinePanel("", series, "Tasks", "y"), "x"))
     top, bottom = (float(chart.attrib[f"data-{side}"]) for side in ("top", "bottom"))
     ewc, adam = of_class(chart, "mark")  # the first is drawn last, on top
     points = of_class(adam, "point")
@@ -142,7 +132,7 @@ def test_lines_are_where_their_values_are() -> None:
 
 def test_many_points_have_a_band_and_a_scatter_plot_has_no_line() -> None:
     long = of_method("adam", range(1, 31), [Estimate(0.5, 0.1)] * 30, ["adam"])
-    chart = parsed(line_chart([long], label="x", x_title="x", y_title="y", joined=False))
+    chart = parsed(line_chart(LinePanel("", [long], "x", "y", limits=None, joined=False), "x"))
     assert len(of_class(chart, "band")) == 1
     assert of_class(chart, "error") == of_class(chart, "line") == []
     assert len(of_class(chart, "point")) == 30
@@ -150,14 +140,14 @@ def test_many_points_have_a_band_and_a_scatter_plot_has_no_line() -> None:
 
 def test_zero_on_a_logarithmic_axis_stands_apart() -> None:
     one = of_method("adam", (0, 1000, 100_000), [Estimate(0.5, None)] * 3, ["adam"])
-    chart = parsed(line_chart([one], label="x", x_title="Bytes", y_title="y", log=True))
+    chart = parsed(line_chart(LinePanel("", [one], "Bytes", "y", limits=None, log=True), "x"))
     assert re.fullmatch(r"M[\d. ]+M[\d. ]+L[\d. ]+", of_class(chart, "line")[0].attrib["d"])
     assert [text.text for text in of_class(chart, "tick")][-3:] == ["1,000", "10,000", "100,000"]
 
 
 def test_bars_stand_on_zero() -> None:
     bars = [Bars("a", "#0072B2", [Estimate(-0.5, 0.1), None]), Bars("b", "#D55E00", [Estimate(0.25, None)] * 2)]
-    chart = parsed(bar_chart(["one", "two"], bars, label="x", y_title="ρ"))
+    chart = parsed(bar_chart(BarPanel("", ["one", "two"], bars, "", "ρ"), "x"))
     down, up, up_too = ({k: float(v) for k, v in bar.items() if k in "xywidtheight"} for bar in of_class(chart, "bar"))
     assert down["y"] == pytest.approx(up["y"] + up["height"], abs=0.02)
     assert down["height"] == pytest.approx(2 * up["height"], abs=0.05)
@@ -169,7 +159,8 @@ def test_bars_stand_on_zero() -> None:
 
 def test_long_names_under_bars_lean_and_stay_inside() -> None:
     names = [f"a-rather-long-name-{i}" for i in range(8)]
-    chart = parsed(bar_chart(names, [Bars("a", "#0072B2", [Estimate(1.0, None)] * 8)], label="x", y_title="y"))
+    bars = [Bars("a", "#0072B2", [Estimate(1.0, None)] * 8)]
+    chart = parsed(bar_chart(BarPanel("", names, bars, "", "y"), "x"))
     leaning = [text for text in of_class(chart, "tick") if text.get("transform")]
     assert [text.text for text in leaning] == names
     assert min(float(text.attrib["x"]) for text in leaning) > 0.8 * 7 * len(names[0])
@@ -177,8 +168,7 @@ def test_long_names_under_bars_lean_and_stay_inside() -> None:
 
 def test_a_heatmap_says_its_numbers() -> None:
     rows = [[Estimate(0.9, 0.01)], [Estimate(0.126, 0.02), Estimate(1.0, 0.0)]]
-    words = {"rows": ["1", "2"], "columns": ["1", "2"], "row_title": "After", "column_title": "On"}
-    chart = parsed(heatmap(rows, label="x", **words))
+    chart = parsed(heatmap(HeatPanel("", rows, ["1", "2"], ["1", "2"], "After", "On"), "x"))
     assert titles(chart) == ["After 1, On 1: .900 ± .010", "After 2, On 1: .126 ± .020", "After 2, On 2: 1.000 ± .000"]
     assert [text.text for text in of_class(chart, "number")] == [".90", ".13", "1.00"]
     assert [text.text for text in of_class(chart, "high")] == [".90", "1.00"]
@@ -189,8 +179,7 @@ def test_a_heatmap_says_its_numbers() -> None:
     ]
     # With twenty tasks there is no room for numbers, nor for a label at each column.
     many = [str(i) for i in range(1, 21)]
-    words |= {"rows": many, "columns": many}
-    chart = parsed(heatmap([[Estimate(0.5, None)] * 20] * 20, label="x", **words))
+    chart = parsed(heatmap(HeatPanel("", [[Estimate(0.5, None)] * 20] * 20, many, many, "After", "On"), "x"))
     assert of_class(chart, "number") == []
     assert len(of_class(chart, "cell")) == 400
     assert len(of_class(chart, "tick")) < 40
@@ -199,10 +188,10 @@ def test_a_heatmap_says_its_numbers() -> None:
 
 def test_whatever_a_name_is_it_is_text() -> None:
     series = [of_method(HOSTILE, [1], [Estimate(0.5, 0.1)], [HOSTILE])]
-    words = {"label": HOSTILE, "y_title": HOSTILE}
+    bars = [Bars(HOSTILE, "#000000", [Estimate(1.0, 0.1)])]
     charts = [
-        line_chart(series, x_title=HOSTILE, **words),
-        bar_chart([HOSTILE], [Bars(HOSTILE, "#000000", [Estimate(1.0, 0.1)])], **words),
+        line_chart(LinePanel(HOSTILE, series, HOSTILE, HOSTILE, limits=None), HOSTILE),
+        bar_chart(BarPanel(HOSTILE, [HOSTILE], bars, "", HOSTILE), HOSTILE),
         legend(series),
         element("p", HOSTILE, "\ud800", title=HOSTILE),
     ]
@@ -215,6 +204,6 @@ def test_whatever_a_name_is_it_is_text() -> None:
 
 def test_a_chart_of_nothing() -> None:
     with pytest.raises(SelfReminderError, match="'x' has no points"):
-        line_chart([of_method("adam", [1], [None], ["adam"])], label="x", x_title="", y_title="")
+        line_chart(LinePanel("", [of_method("adam", [1], [None], ["adam"])]), "x")
     with pytest.raises(SelfReminderError, match="'x' has no bars"):
-        bar_chart(["a"], [], label="x", y_title="")
+        bar_chart(BarPanel("", ["a"], [], "", ""), "x")

@@ -21,10 +21,10 @@ from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import run_folders, write_grid
 from selfreminder.experiment.records import RECORDS, read_records
 from selfreminder.experiment.spec import Experiment
-from selfreminder.report.curves import results
 from selfreminder.report.findings import find
-from selfreminder.report.html.markup import in_words
+from selfreminder.report.html import in_words
 from selfreminder.report.page import comparison_page
+from selfreminder.report.results import group_runs
 from selfreminder.report.style import look
 
 RESULTS = sorted((Path(__file__).parents[2] / "results").glob("permuted-mnist-*"))
@@ -117,7 +117,7 @@ def class_text(page: Page, name: str) -> str:
 def test_numbers_are_those_of_the_records(folder: Path) -> None:
     page = page_of(folder)
     runs = [read_records(path) for path in run_folders(folder)]
-    expected = {result.method: result for result in results(run for run in runs if run)}
+    expected = {result.method: result for result in group_runs(run for run in runs if run)}
     rows = {row[0]: row[1:] for row in page.tables[0][1:]}
     assert list(rows) == sorted(expected, key=lambda name: -expected[name].task_average.mean)
     for name, row in rows.items():
@@ -257,9 +257,9 @@ def test_one_method_with_several_settings(tmp_path: Path) -> None:
     experiments = made_up(tmp_path, methods=("adam", "ewc"), seeds=1)
     write_run(tmp_path, replace(experiments[1], strength=7.0))
     found = find(tmp_path)
-    names = [entry.name for entry in found.entries]
+    names = [entry.name for entry in found.results]
     assert names == ["ewc (λ 30)", "ewc (λ 7)", "adam"]
-    one, other, _ = found.entries
+    one, other, _ = found.results
     assert one.colour == other.colour
     assert one.marker != other.marker
     page = Page(comparison_page(found))
@@ -483,7 +483,7 @@ def test_the_folder_of_a_run_and_a_page_that_is_a_folder(tmp_path: Path, capsys:
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda path: path.name)
 def test_committed_figures_have_the_colours_of_the_page(folder: Path) -> None:
     drawn = (folder / "accuracy.svg").read_text(encoding="utf-8")
-    assert all(entry.colour.lower() in drawn for entry in find(folder).entries)
+    assert all(entry.colour.lower() in drawn for entry in find(folder).results)
 
 
 CHECK = """

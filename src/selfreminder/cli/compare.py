@@ -21,7 +21,7 @@ from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.tuning.tuned import join_untuned
-from selfreminder.report.curves import MethodResult, results
+from selfreminder.report.results import Result, group_runs, sort_best_first
 
 
 def compare(
@@ -101,7 +101,7 @@ def compare(
         except KeyboardInterrupt:
             how_to_go_on(folder)
             return 130
-        found = results(records for job in grid.all if (records := read_records(job.folder)) is not None)
+        found = group_runs(records for job in grid.all if (records := read_records(job.folder)) is not None)
         if found:
             _present(comparison, found, folder, json)
         elif json:
@@ -118,9 +118,9 @@ def _run(grid: Grid) -> None:
                     raise SelfReminderError(failure.reason)
 
 
-def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as_json: bool) -> None:
+def _present(comparison: Comparison, found: list[Result], folder: Path, as_json: bool) -> None:
     # matplotlib takes half a second to import: only when there is something to draw.
-    from selfreminder.report.figures import ratio_panel, two_panels  # noqa: PLC0415
+    from selfreminder.report.figures import draw_accuracy, draw_ratio  # noqa: PLC0415
 
     experiment = comparison.experiments[0]
     seeds = min(result.seeds for result in found)
@@ -128,7 +128,7 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
     title = (
         f"{comparison.benchmark} ({experiment.data}), scale {comparison.scale}, memory of {experiment.size}; {of_seeds}"
     )
-    figures = two_panels(found, title, folder / "accuracy") + ratio_panel(found, title, folder / "rho")
+    figures = draw_accuracy(found, title, folder / "accuracy") + draw_ratio(found, title, folder / "rho")
     summary = {
         "benchmark": comparison.benchmark,
         "scale": comparison.scale,
@@ -149,7 +149,7 @@ def _present(comparison: Comparison, found: list[MethodResult], folder: Path, as
     columns = ["method", "task average", "first task", "forgetting", "ρ", "bytes kept"]
     rows = [
         [r.method, *map(show_estimate, (r.task_average, r.first_task, r.forgetting, r.rho)), show_bytes(r.bytes)]
-        for r in sorted(found, key=lambda result: -result.task_average.mean)
+        for r in sort_best_first(found)
     ]
     if not any(r.rho for r in found):
         columns.remove("ρ")

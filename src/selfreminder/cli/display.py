@@ -15,7 +15,7 @@ from rich.text import Text
 from selfreminder.experiment.pool.failures import given_up
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.progress import Done, Failed
-from selfreminder.report.curves import Estimate
+from selfreminder.report.results import Estimate
 
 _PLAIN_EVERY = 10.0
 _LIVE_EVERY = 0.2

@@ -16,8 +16,8 @@ from selfreminder.cli.options import Whole
 from selfreminder.cli.tables import print_rows, print_table
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.query import COLUMNS, describe_items, find_absent, find_matching
-from selfreminder.report.gallery.export import ARRAYS, TABLE, export
-from selfreminder.report.gallery.gallery import MOST, gallery_page
+from selfreminder.report.gallery import MOST, gallery_page
+from selfreminder.report.pictures import ARRAYS, TABLE, export
 
 
 @Parameter(name="*")

@@ -19,7 +19,7 @@ from selfreminder.experiment.folder import claimed, read_about, refuse_others, w
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done
 from selfreminder.paper.claims_page import answer
-from selfreminder.paper.figures import Shown
+from selfreminder.paper.figure_results import FigureResults
 from selfreminder.paper.reasons import Reason, reasons
 from selfreminder.paper.specs import FIGURES, Figure, experiments
 
@@ -130,7 +130,7 @@ def _name_runs(grid: Grid, figures: Iterable[Figure], tested: Iterable[Reason], 
     """Call each run by the first figure that shows it, or by the claim it is a test of."""
     names: dict[str, str] = {}
     for figure in figures:
-        shown = Shown(figure, scale, tuple(figure.experiments(scale)), ())
+        shown = FigureResults(figure, scale, tuple(figure.experiments(scale)), ())
         for run in shown.wanted:
             names.setdefault(run.key, f"{figure.name}: {shown.name_of(run)} seed {run.seed}")
     for reason in tested:

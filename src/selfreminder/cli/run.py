@@ -2,7 +2,6 @@
 
 import json as json_format
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +20,7 @@ from selfreminder.experiment.pool.progress import Done, Failed
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.sweep import Sweep, read_sweep
 from selfreminder.experiment.tuning.tuned import join_untuned
-from selfreminder.report.groups import Group, grouped
+from selfreminder.report.results import Result, group_runs
 
 SPEC = "spec.toml"
 _MOST_LINES = 12
@@ -124,8 +123,8 @@ def _settings(values: dict[str, Any], method: str, names: list[str]) -> list[str
 def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
     names = varying(job.experiment for job in grid.all)
     ended = [job for job in grid.all if isinstance(job.answer, Done)]
-    found = grouped((records for job in ended if (records := read_records(job.folder)) is not None), names)
-    figures = _draw(found, sweep.name, names, grid.folder) if found else []
+    found = group_runs(records for job in ended if (records := read_records(job.folder)) is not None)
+    figures = _draw(found, sweep.name, grid.folder) if found else []
     summary = {
         "spec": sweep.name,
         "folder": str(grid.folder),
@@ -134,7 +133,7 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
         "varying": names,
         "figures": [str(path) for path in figures],
         "untuned": sweep.untuned,
-        "results": [group.as_dict() for group in found],
+        "results": [_as_dict(result, names) for result in found],
         "failures": [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures],
     }
     text = json_format.dumps(summary, indent=1)
@@ -152,28 +151,28 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
         print(f"Figures: {', '.join(map(str, figures))}")
 
 
-def _table(found: list[Group], names: list[str]) -> tuple[list[str], list[list[str]]]:
-    of_joint = any(group.result.rho for group in found)
+def _as_dict(result: Result, names: list[str]) -> dict[str, Any]:
+    values = result.experiment.as_dict()
+    settings = {name: values[name] for name in names}
+    return {"settings": settings} | result.as_dict() | {"validation": vars(result.validation)}
+
+
+def _table(found: list[Result], names: list[str]) -> tuple[list[str], list[list[str]]]:
+    of_joint = any(result.rho for result in found)
     columns = ["task average", "first task", "forgetting", *(["ρ"] if of_joint else []), "validation", "bytes kept"]
     rows = []
-    for group in found:
-        r = group.result
-        estimates = [r.task_average, r.first_task, r.forgetting, *([r.rho] if of_joint else []), group.validation]
-        settings = _settings(group.settings, r.method, names)
+    for r in found:
+        estimates = [r.task_average, r.first_task, r.forgetting, *([r.rho] if of_joint else []), r.validation]
+        settings = _settings(r.experiment.as_dict(), r.method, names)
         rows.append([r.method, *settings, str(r.seeds), *map(show_estimate, estimates), show_bytes(r.bytes)])
     return ["method", *names, "seeds", *columns], rows
 
 
-def _draw(found: list[Group], title: str, names: list[str], folder: Path) -> list[Path]:
-    """Figures, unless nobody could tell the lines apart."""
+def _draw(found: list[Result], title: str, folder: Path) -> list[Path]:
+    """Draw figures, unless nobody could tell the lines apart."""
     # matplotlib takes half a second to import: only when there is something to draw.
-    from selfreminder.report.figures import ratio_panel, two_panels  # noqa: PLC0415
+    from selfreminder.report.figures import draw_accuracy, draw_ratio  # noqa: PLC0415
 
     if len(found) > _MOST_LINES:
         return []
-    lines = []
-    for group in found:
-        shown = zip(names, _settings(group.settings, group.result.method, names))
-        label = ", ".join([group.result.method, *(f"{name} {value}" for name, value in shown if value != "-")])
-        lines.append(replace(group.result, method=label))
-    return two_panels(lines, title, folder / "accuracy") + ratio_panel(lines, title, folder / "rho")
+    return draw_accuracy(found, title, folder / "accuracy") + draw_ratio(found, title, folder / "rho")

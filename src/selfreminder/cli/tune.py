@@ -18,7 +18,7 @@ from selfreminder.experiment.spec import parse_text
 from selfreminder.experiment.tuning.candidates import TUNABLE, Tuning
 from selfreminder.experiment.tuning.choice import Choice, Outcome, Tried, text_of
 from selfreminder.experiment.tuning.tuned import read_table, write_sections
-from selfreminder.report.curves import Estimate
+from selfreminder.report.results import Estimate
 
 if TYPE_CHECKING:
     from selfreminder.experiment.tuning.search import Search
@@ -178,12 +178,12 @@ def _result(tried: Tried) -> str:
 
 def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path | None, as_json: bool) -> None:
     # matplotlib takes half a second to import: only when there is something to draw.
-    from selfreminder.report.figures import tuning_figure  # noqa: PLC0415
+    from selfreminder.report.figures import draw_tuning  # noqa: PLC0415
 
     figures = {}
     for outcome in outcomes:
         title = _title(tuning, outcome.choice)
-        figures[outcome.choice.method] = tuning_figure(outcome, title, folder / outcome.choice.name)
+        figures[outcome.choice.method] = draw_tuning(outcome, title, folder / outcome.choice.name)
     found = [outcome for outcome in outcomes if outcome.chosen is not None]
     sections = {outcome.choice.section: tuning.entry(outcome) for outcome in found}
     table = folder / TABLE if tuning.writable else None

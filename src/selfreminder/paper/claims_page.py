@@ -5,8 +5,7 @@ from xml.etree.ElementTree import Element
 
 from selfreminder.paper.claims import Tested, Verdict, claims
 from selfreminder.paper.claims.checks import Check
-from selfreminder.report.html.blocks import section, table
-from selfreminder.report.html.markup import decimal, element
+from selfreminder.report.html import decimal, element, section, table
 
 _GROUPS = {"held": ("✓", "Held"), "not held": ("✗", "Not held"), "not enough data": ("○", "Not enough data")}
 """a sign, and the name of a group: never told by colour alone"""

@@ -1,192 +1,292 @@
-"""The paper's figures as numbers: what there is of each in some records, and what its panels show.
+"""What each of the paper's figures shows, and the figures as files, for a page of two columns: PNG, SVG and PDF.
 
-`paper_figures_files` draws a plate as files, `paper_page` as charts of a page: both show the same numbers.
+Here are those over tasks; `figures_memory` has those of how much is kept.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
-from selfreminder.experiment.catalogue import references, uses
-from selfreminder.experiment.records import Records, index_by_key
-from selfreminder.experiment.spec import Experiment
-from selfreminder.paper.specs import FIGURES, Figure
-from selfreminder.report.curves import Estimate, results
-from selfreminder.report.findings import Entry
-from selfreminder.report.style import look, other_marker
-from selfreminder.report.svg.charts import Bars, Series
+import matplotlib
+import numpy as np
 
-_ROOM = 0.25
-"""between points and the ends of an axis, in steps"""
-AVERAGE = "Average of the tasks so far"
-DASHES = ("", "5 3", "3 2", "2 2", "1 2", "6 2 1 2")
-_SAID: dict[str, Callable[[Any], str]] = {
-    "per_class": lambda value: f"{value} per class",
-    "width": lambda value: f"width {value:g}",
-    "select": lambda value: value.partition(":")[0],
-    "codec": lambda value: "uint8" if value == "auto" else value,
-    "logit_codec": lambda value: f"{value} logits",
+matplotlib.use("agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from selfreminder.paper.figure_results import Drawing, FigureResults
+from selfreminder.paper.figures_memory import (
+    DASHES,
+    compare_bytes,
+    compare_bytes_with_heads,
+    compare_sizes,
+    show_confusion,
+    show_logits,
+)
+from selfreminder.report.axes import linear, logarithmic
+from selfreminder.report.charts import HEAT
+from selfreminder.report.figures import STYLE, draw_lines, line_style, save, styled
+from selfreminder.report.panels import (
+    AVERAGE,
+    RHO,
+    BarPanel,
+    Bars,
+    HeatPanel,
+    LinePanel,
+    Series,
+    accuracy_panels,
+    fit_limits,
+    trace,
+)
+from selfreminder.report.results import sort_best_first
+from selfreminder.report.style import blend, look, selection_look
+
+_WIDTH = 7.0
+"""inches, of two columns; in one, a figure of one panel has room"""
+_STYLE: dict[Any, Any] = STYLE | {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.3,
+    "pdf.fonttype": 42,
+    "figure.dpi": 200,
 }
-"""settings in which the lines of a figure differ; images of MNIST are kept as uint8 where nobody says otherwise"""
+_LETTERS, _LETTERS_OF_KEY = 114, 8
+"""of a legend's row over the whole width; that a key takes beside its name"""
+KINDS = ("png", "svg", "pdf")
 
 
-@dataclass(frozen=True)
-class LinePanel:
-    """Lines against x, the first on top; see `charts.line_chart`."""
-
-    title: str
-    series: tuple[Series, ...]
-    x_title: str = "Tasks learned"
-    y_title: str = "Test accuracy"
-    limits: tuple[float, float] | None = (0.0, 1.0)
-    log: bool = False
-    ticks: tuple[float, ...] = ()
-    marks: tuple[tuple[float, str], ...] = ()
-    show_x: Callable[[float], str] = "{:,g}".format
+def make_drawing(found: FigureResults) -> Drawing | None:
+    """Lay out what can be drawn of a figure; None if there is nothing."""
+    return _DRAWINGS[found.figure.name](found) if found.runs else None
 
 
-@dataclass(frozen=True)
-class BarPanel:
-    """Groups of bars."""
-
-    title: str
-    groups: tuple[str, ...]
-    bars: tuple[Bars, ...]
-    x_title: str
-    y_title: str
-    limits: tuple[float, float]
+def _accuracy(found: FigureResults, x_title: str = "Tasks learned") -> Drawing:
+    panels = accuracy_panels(sort_best_first(found.lines), x_title)
+    return Drawing(panels, panels[0].series)
 
 
-@dataclass(frozen=True)
-class HeatPanel:
-    """A matrix of shares."""
-
-    title: str
-    matrix: list[list[Estimate]]
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    row_title: str
-    column_title: str
+def _color(found: FigureResults) -> Drawing:
+    return _accuracy(found, "Tasks learned (RGB, YIQ, YUV, HSV, HED)")
 
 
-Panels = tuple[LinePanel, ...] | tuple[BarPanel, ...] | tuple[HeatPanel, ...]
+def _rho(found: FigureResults) -> Drawing | None:
+    """Show the network's own width, and smaller ones."""
+    widths = sorted({experiment.width for experiment in found.wanted}, reverse=True)
+    lines = found.of("fsr-logitlab", "fsr-logit", "hat", "ewc", "sgd", width=widths[0])
+    own = [trace(line, line.rho_curve, line.method, marker=look(line.method, [])[1]) for line in lines]
+    small: list[Series] = []
+    for line in found.of("fsr-logit", "hat"):
+        place, share = widths.index(line.experiment.width), Fraction(line.experiment.width / widths[0])
+        name = line.method if place == 0 else f"{line.method}, {share.limit_denominator(64)} of the width"
+        marker = look(line.method, [])[1] if place == 0 else line.marker
+        small.append(trace(line, line.rho_curve, name, marker=marker, dash=DASHES[2 * place]))
+    panels = _ratio_panels([("The network's own width", own), ("Small models", small)])
+    return Drawing(panels, _shared_legend(panels)) if panels else None
 
 
-@dataclass(frozen=True)
-class Plate:
-    """A figure that can be drawn."""
-
-    panels: Panels
-    legend: tuple[Series | Bars, ...] = ()
-    note: str = ""
-    """what a reader must know of it beside its axes"""
-    errors: str = "standard error"
-    """what error bars show"""
-    seeds: str = ""
-    """of how many it is, where not of all that its lines have"""
+def _mixture(found: FigureResults) -> Drawing:
+    lines = sort_best_first(found.lines)
+    ratios = [trace(line, line.rho_curve) for line in lines if not line.is_reference]
+    average = [trace(line, line.average_curve) for line in lines]
+    # Without it, a reader would take what data sets differ in for what methods do.
+    note = "The seed draws the order of the data sets: until the last, averages of seeds are of different ones."
+    panels = [*_ratio_panels([("Forgetting ratio", ratios)]), LinePanel(AVERAGE, average)]
+    return Drawing(panels, average, note)
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What there is of a figure at a scale."""
-
-    figure: Figure
-    scale: str
-    wanted: tuple[Experiment, ...]
-    runs: tuple[Records, ...]
-    """of those wanted, the ones that are done"""
-
-    @property
-    def missing(self) -> int:
-        return len(self.wanted) - len(self.runs)
-
-    @property
-    def made_up(self) -> bool:
-        """Whether its images are."""
-        return any(experiment.has_generated_data for experiment in self.wanted)
-
-    @cached_property
-    def lines(self) -> tuple[Entry, ...]:
-        """One for each method and setting of which a run is done, in the figure's order."""
-        groups: dict[str, list[Records]] = {}
-        for run in self.runs:
-            groups.setdefault(self.name_of(run.experiment), []).append(run)
-        methods = [runs[0].experiment.method for runs in groups.values()]
-        found: list[Entry] = []
-        for name, runs in groups.items():
-            one = runs[0].experiment
-            joint = [] if one.method in references() else [r for r in self.runs if r.experiment.method in references()]
-            bounds = [run for run in joint if run.experiment.width == one.width]
-            colour, marker = look(one.method, methods)
-            place = sum(line.method == one.method for line in found)
-            result = results([*runs, *bounds])[0]
-            found.append(Entry(name, one, tuple(runs), result, colour, other_marker(marker, place)))
-        return tuple(found)
-
-    def of(self, *methods: str, **settings: Any) -> list[Entry]:
-        """The lines of some methods, in the order of these, with a setting."""
-        wanted = sorted((line for line in self.lines if line.method in methods), key=lambda e: methods.index(e.method))
-        return [line for line in wanted if all(getattr(line.experiment, k) == v for k, v in settings.items())]
-
-    def name_of(self, experiment: Experiment) -> str:
-        """A method with what tells it from its other lines in this figure."""
-        method = experiment.method
-        said = [
-            say(getattr(experiment, name))
-            for name, say in _SAID.items()
-            if uses(method, name) and len({getattr(run, name) for run in self.wanted if run.method == method}) > 1
-        ]
-        return f"{experiment.method} ({', '.join(said)})" if said else experiment.method
-
-    @property
-    def seeds(self) -> str:
-        """Of how many seeds its lines are.
-
-        A mean of several has a standard error; lines of an unfinished figure may be of different numbers.
-        """
-        return seeds_of(self.lines)
+def _selection(found: FigureResults) -> Drawing:
+    """Show a panel for each size of the memory, a line for each way to select."""
+    sizes: dict[int, list[Series]] = {}
+    for line in found.lines:
+        name = line.experiment.select.partition(":")[0]
+        colour, marker = selection_look(name)
+        series = trace(line, line.average_curve, name, colour=colour, marker=marker)
+        sizes.setdefault(line.experiment.per_class or 0, []).append(series)
+    shared = fit_limits((each for series in sizes.values() for each in series), least=0.0, most=1.0)
+    panels = [
+        LinePanel(f"{size} per class", series, y_title=AVERAGE, limits=shared) for size, series in sorted(sizes.items())
+    ]
+    return Drawing(panels, _shared_legend(panels), "All lines are of fsr-logit.")
 
 
-def seeds_of(lines: Iterable[Entry]) -> str:
-    """Of how many seeds lines are, in words."""
-    counts = {line.result.seeds for line in lines}
-    if counts <= {1}:
-        return "one seed"
-    low, high = min(counts), max(counts)
-    return f"{high} seeds" if low == high else f"{low} to {high} seeds"
+def _ratio_panels(panels: Sequence[tuple[str, Sequence[Series]]]) -> list[LinePanel]:
+    """Show ρ after each task, where it is defined."""
+    drawn = {title: [each for each in series if each.points] for title, series in panels}
+    drawn = {title: series for title, series in drawn.items() if series}
+    if not drawn:
+        return []
+    shared = fit_limits((each for series in drawn.values() for each in series), 0.0)
+    return [LinePanel(title, series, y_title=RHO, limits=shared) for title, series in drawn.items()]
 
 
-def gather(records: Iterable[Records], scale: str) -> list[Shown]:
-    """What there is of every figure; runs that are not done, or are of no figure, are left out."""
-    done = {key: record for key, record in index_by_key(records).items() if record.done}
-    shown = []
-    for name, figure in FIGURES.items():
-        wanted = _wanted(name, scale)
-        # The figure's own experiment, wherever it was run.
-        runs = tuple(replace(done[key], experiment=own) for key, own in wanted.items() if key in done)
-        shown.append(Shown(figure, scale, tuple(wanted.values()), runs))
-    return shown
+def _shared_legend(panels: Sequence[LinePanel]) -> list[Series]:
+    return list({each.name: each for panel in panels for each in panel.series}.values())
 
 
-def limits(
-    series: Iterable[Series], *more: float, step: float = 0.1, least: float = -math.inf, most: float = math.inf
-) -> tuple[float, float]:
-    """Ends of an axis that has room for all points with their errors, and for other values."""
-    points = [point for each in series for _, point in each.points]
-    ends = [point.mean + side * (point.stderr or 0.0) for point in points for side in (-1, 1)]
-    low = math.floor(min([*ends, *more]) / step - _ROOM) * step
-    high = math.ceil(max([*ends, *more]) / step + _ROOM) * step
-    return round(max(low, least), 9), round(min(high, most), 9)
+# Files ----------------------------------------------------------------------------------------------------------
 
 
-def curve(line: Entry, values: Sequence[Estimate | None], name: str | None = None, **look: str) -> Series:
-    """A line over tasks; `look` may be a colour, a marker, a dash."""
-    given = {"colour": line.colour, "marker": line.marker} | look
-    return Series(name or line.name, x=range(1, len(values) + 1), y=values, **given)
+def draw(found: FigureResults, drawing: Drawing, stem: Path) -> list[Path]:
+    """Draw a figure as `stem`.png, `stem`.svg and `stem`.pdf: the same bytes for the same records."""
+    rows, columns, height = _layout(drawing.panels)
+    width = _WIDTH if columns > 1 else 0.68 * _WIDTH
+    keys = _legend_columns(drawing.legend, _LETTERS * width / _WIDTH)
+    with styled(_STYLE):
+        size = (width, rows * height + 0.19 * math.ceil(len(drawing.legend) / keys) + 0.45)
+        figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+        for place, panel in enumerate(drawing.panels):
+            axes = grid.flat[place]
+            match panel:
+                case LinePanel():
+                    _draw_lines(axes, panel)
+                case BarPanel():
+                    _draw_bars(axes, panel)
+                case HeatPanel():
+                    _draw_heatmap(axes, panel)
+            if place % columns:
+                _share_y(axes, panel, drawing.panels[place - 1])
+            if isinstance(panel, BarPanel) and place + columns < len(drawing.panels):
+                axes.set_xlabel("")
+        for axes in grid.flat[len(drawing.panels) :]:
+            axes.set_visible(False)
+        if isinstance(drawing.panels[0], HeatPanel):
+            figure.colorbar(grid[0, -1].images[0], ax=grid, label="Share of the class", aspect=12, shrink=0.85)
+        figure.suptitle(title(found, drawing), fontsize=8)
+        if drawing.legend:
+            handles = [_handle(key) for key in drawing.legend]
+            figure.legend(handles=handles, loc="outside lower center", ncols=keys, handlelength=2.6)
+        return save(figure, stem, KINDS)
 
 
-@cache
-def _wanted(name: str, scale: str) -> dict[str, Experiment]:
-    return {experiment.key: experiment for experiment in FIGURES[name].experiments(scale)}
+def title(found: FigureResults, drawing: Drawing) -> str:
+    """Say what a figure is, at which scale, of how many seeds, and how much of it is missing."""
+    summary = found.figure.summary
+    said = [f"scale {found.scale}"]
+    if found.made_up:
+        said.append("made-up images")
+    seeds = drawing.seeds or found.seeds
+    if seeds == "one seed":
+        said.append("one seed")
+    elif isinstance(drawing.panels[0], HeatPanel):
+        said.append(f"mean of {seeds}")
+    else:
+        said.append(f"mean and {drawing.errors}, {seeds}")
+    if found.missing:
+        said.append(f"{found.missing} of {len(found.wanted)} runs missing")
+    return f"{summary[0].upper()}{summary[1:]}\n{'; '.join(said)}"
+
+
+def _layout(panels: Sequence[object]) -> tuple[int, int, float]:
+    """Rows, columns, and the height of a row in inches."""
+    if isinstance(panels[0], BarPanel):
+        return 2, -(-len(panels) // 2), 1.55
+    if isinstance(panels[0], HeatPanel):
+        return 1, len(panels), 1.95
+    columns = {1: 1, 3: 3, 5: 3}.get(len(panels), 2)
+    return -(-len(panels) // columns), columns, 2.3
+
+
+def _legend_columns(legend: Sequence[Series | Bars], letters: float) -> int:
+    """Columns for the fewest rows that are no wider than so many letters; matplotlib fills one column after another."""
+    names = [len(key.name) + _LETTERS_OF_KEY for key in legend]
+    for rows in range(1, len(names)):
+        columns = math.ceil(len(names) / rows)
+        if sum(max(column) for column in np.array_split(names, columns)) <= letters:
+            return columns
+    return 1
+
+
+def _draw_lines(axes: Axes, panel: LinePanel) -> None:
+    draw_lines(axes, panel)
+    xs = [x for series in panel.series for x, _ in series.points]
+    axis = logarithmic(xs, panel.show_x) if panel.log else linear(xs, margin=0.03, whole=True, count=10)
+    ticks = [(tick, panel.show_x(tick)) for tick in panel.ticks] or axis.ticks
+    axes.set_xscale("log" if panel.log else "linear")
+    axes.set_xlim(axis.low, axis.high)
+    axes.set_xticks([tick for tick, _ in ticks], [label for _, label in ticks])
+    axes.minorticks_off()
+    for x, word in panel.marks:
+        axes.axvline(x, color="#5a6472", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+        left, right = axes.get_xlim()
+        beyond = x * x > left * right if panel.log else 2 * x > left + right
+        offset, side = ((-4, 4), "right") if beyond else ((4, 4), "left")
+        where = {"xy": (x, 0.0), "xycoords": ("data", "axes fraction"), "xytext": offset}
+        axes.annotate(word, **where, textcoords="offset points", ha=side, va="bottom")
+
+
+def _draw_bars(axes: Axes, panel: BarPanel) -> None:
+    width = 0.8 / len(panel.bars)
+    for place, bars in enumerate(panel.bars):
+        values = [(group, value) for group, value in enumerate(bars.values) if value is not None]
+        axes.bar(
+            [group + (place - (len(panel.bars) - 1) / 2) * width for group, _ in values],
+            [value.mean for _, value in values],
+            width,
+            yerr=[value.stderr or 0.0 for _, value in values],
+            color=bars.colour,
+            error_kw={"elinewidth": 0.6, "capsize": 0, "ecolor": "#1a1f26"},
+            zorder=2,
+        )
+    axes.axhline(0, color="#5a6472", linewidth=0.8, zorder=3)
+    axes.set_title(panel.title)
+    axes.set_xticks(range(len(panel.groups)), panel.groups)
+    axes.tick_params(axis="x", length=0)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylim(panel.limits)
+    axes.set_xlabel(panel.x_title)
+    axes.set_ylabel(panel.y_title)
+
+
+def _draw_heatmap(axes: Axes, panel: HeatPanel) -> None:
+    colours = ListedColormap([blend(*HEAT, i / 255) for i in range(256)])
+    axes.imshow([[cell.mean for cell in row] for row in panel.matrix], vmin=0, vmax=1, cmap=colours)
+    axes.set_title(panel.title.replace(": ", "\n"))
+    axes.set_xticks(range(len(panel.columns)), panel.columns)
+    axes.set_yticks(range(len(panel.rows)), panel.rows)
+    axes.set_xlabel(panel.column_title)
+    axes.set_ylabel(panel.row_title)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _share_y(axes: Axes, panel: object, left: object) -> None:
+    """A panel that shares its axis with the one to its left has no title of it, and no numbers where they are equal."""
+    names = ("y_title", "row_title", "limits", "rows")
+    own, other = ([getattr(each, name, None) for name in names] for each in (panel, left))
+    if own[:2] == other[:2]:
+        axes.set_ylabel("")
+        if own == other:
+            axes.tick_params(labelleft=False)
+
+
+def _handle(key: Series | Bars) -> Line2D | Patch:
+    if isinstance(key, Bars):
+        return Patch(color=key.colour, label=key.name)
+    return Line2D([], [], label=key.name, **line_style(key))
+
+
+_DRAWINGS: dict[str, Callable[[FigureResults], Drawing | None]] = {
+    "permuted": _accuracy,
+    "nonlinear": _accuracy,
+    "color": _color,
+    "memory-sizes": compare_sizes,
+    "logit-bars": show_logits,
+    "heatmaps": show_confusion,
+    "rho": _rho,
+    "selection": _selection,
+    "generative-replay": _accuracy,
+    "bytes": compare_bytes,
+    "bytes-split": compare_bytes_with_heads,
+    "mixture": _mixture,
+}

@@ -1,146 +1,154 @@
-"""The paper's figures of how much has to be kept."""
+"""What the paper's figures of little memory show: sizes, bytes, and what is left of the first task."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from selfreminder._base.sizes import show_bytes
-from selfreminder.metrics import task_average
-from selfreminder.paper.figures import AVERAGE, DASHES, LinePanel, Plate, Shown, curve, limits, seeds_of
-from selfreminder.report.curves import Estimate, results
-from selfreminder.report.findings import Entry
+from selfreminder.metrics import diagonal, task_average
+from selfreminder.paper.figure_results import Drawing, FigureResults
+from selfreminder.report.html import decimal
+from selfreminder.report.panels import AVERAGE, BarPanel, Bars, HeatPanel, LinePanel, Series, fit_limits, trace
+from selfreminder.report.results import Estimate, Result, count_seeds
 from selfreminder.report.style import MARKERS, look
-from selfreminder.report.svg.charts import Series
 
+DASHES = ("", "5 3", "3 2", "2 2", "1 2", "6 2 1 2")
+"""by which lines of one colour are told apart"""
 _WITH_MEMORY = ("fsr-logit", "fsr-distill", "icarl")
-_INK = "#000000"
+_INK, _BEFORE = "#000000", "#999999"
 _LEVEL = "4 3"
 """the dash of a line that is the same for every x"""
 
 
-def memory_sizes(shown: Shown) -> Plate:
-    """At the end against the memory's size, and how far ahead fsr-logit is; then over tasks, a panel a method."""
-    methods = [name for name in _WITH_MEMORY if shown.of(name)]
-    others = shown.of("ewc", "sgd", "adam")
-    sizes = sorted({experiment.per_class or 0 for experiment in shown.wanted if experiment.method in _WITH_MEMORY})
-    end = [_against_size(name, _by_size(shown.of(name))) for name in methods]
-    end += [Series(e.method, e.colour, "", sizes, [e.result.task_average] * len(sizes), _LEVEL) for e in others]
+def compare_sizes(found: FigureResults) -> Drawing:
+    """Show the end against the memory's size, and how far ahead fsr-logit is; then over tasks, a panel a method."""
+    by_method = {name: sorted(lines, key=_size) for name in _WITH_MEMORY if (lines := found.of(name))}
+    others = found.of("ewc", "sgd", "adam")
+    sizes = sorted({experiment.per_class or 0 for experiment in found.wanted if experiment.method in _WITH_MEMORY})
+    end = [
+        Series(name, *look(name, []), [_size(line) for line in lines], [line.task_average for line in lines])
+        for name, lines in by_method.items()
+    ]
+    end += [Series(e.method, e.colour, "", sizes, [e.task_average] * len(sizes), _LEVEL) for e in others]
     keys: dict[int, Series] = {}
     over_tasks: dict[str, list[Series]] = {}
-    for name in methods or ["Without a memory"]:
+    for name, lines in by_method.items() or [("Without a memory", [])]:
         over_tasks[name] = []
-        for line in reversed(_by_size(shown.of(name))):
-            size = line.experiment.per_class or 0
+        for line in reversed(lines):
+            size = _size(line)
             place = len(sizes) - 1 - sizes.index(size)  # the largest has a whole line
             said, shape = f"{size} per class", {"dash": DASHES[place], "marker": MARKERS[place]}
-            over_tasks[name].append(curve(line, line.result.average_curve, said, **shape))
-            keys.setdefault(size, curve(line, (), said, colour=_INK, **shape))
+            over_tasks[name].append(trace(line, line.average_curve, said, **shape))
+            keys.setdefault(size, trace(line, (), said, colour=_INK, **shape))
         # Fine-tuning forgets so much that beside it, sizes would look the same.
-        beside = shown.of("ewc") if methods else others
-        over_tasks[name] += [curve(line, line.result.average_curve, line.method) for line in beside]
+        beside = found.of("ewc") if by_method else others
+        over_tasks[name] += [trace(line, line.average_curve, line.method) for line in beside]
     against = {"x_title": "Images per class and task", "log": True, "ticks": tuple(map(float, sizes))}
     panels: list[LinePanel] = []
-    if methods:
-        whole = limits(end, least=0.0, most=1.0)
-        panels.append(LinePanel("After the last task", tuple(end), y_title=AVERAGE, limits=whole, **against))
-    if leads := _leads(shown, methods):
-        ahead = limits(leads, 0.0, step=0.005)
+    if by_method:
+        whole = fit_limits(end, least=0.0, most=1.0)
+        panels.append(LinePanel("After the last task", end, y_title=AVERAGE, limits=whole, **against))
+    if leads := _leads(by_method):
+        ahead = fit_limits(leads, 0.0, step=0.005)
         panels.append(LinePanel("fsr-logit above the others", leads, y_title="Difference", limits=ahead, **against))
-    near = limits((each for series in over_tasks.values() for each in series), step=0.05, least=0.0, most=1.0)
-    panels += [LinePanel(name, tuple(lines), y_title=AVERAGE, limits=near) for name, lines in over_tasks.items()]
+    near = fit_limits((each for series in over_tasks.values() for each in series), step=0.05, least=0.0, most=1.0)
+    panels += [LinePanel(name, series, y_title=AVERAGE, limits=near) for name, series in over_tasks.items()]
     looks = [replace(each, marker=look(each.name, [])[1], dash="") for each in end]
-    return Plate(tuple(panels), (*looks, *(keys[size] for size in sorted(keys))))
+    return Drawing(panels, (*looks, *(keys[size] for size in sorted(keys))))
 
 
-def _leads(shown: Shown, methods: Sequence[str]) -> tuple[Series, ...]:
+def _leads(by_method: Mapping[str, Sequence[Result]]) -> list[Series]:
     """By how much fsr-logit is above each other method at the end, by size; differences of the same seeds."""
-    own = {line.experiment.per_class or 0: _ends(line) for line in shown.of("fsr-logit")}
-    found: list[Series] = []
-    for name in (name for name in methods if name != "fsr-logit"):
-        others = {line.experiment.per_class or 0: _ends(line) for line in shown.of(name)}
+    ends = {name: {_size(line): _ends(line) for line in lines} for name, lines in by_method.items()}
+    own = ends.pop("fsr-logit", {})
+    series: list[Series] = []
+    for name, others in ends.items():
         leads: dict[int, Estimate] = {}
         for size in sorted(own.keys() & others.keys()):
             if seeds := sorted(own[size].keys() & others[size].keys()):
                 leads[size] = Estimate.of([own[size][seed] - others[size][seed] for seed in seeds])
         if leads:
-            found.append(Series(name, *look(name, []), list(leads), list(leads.values())))
-    return tuple(found)
+            series.append(Series(name, *look(name, []), list(leads), list(leads.values())))
+    return series
 
 
-def _ends(line: Entry) -> dict[int, float]:
+def _size(line: Result) -> int:
+    return line.experiment.per_class or 0
+
+
+def _ends(line: Result) -> dict[int, float]:
     """The task average after the last task, by seed."""
     return {run.experiment.seed: task_average(run.test)[-1] for run in line.runs}
 
 
-def bytes_kept(shown: Shown) -> Plate:
-    """Every way of keeping images, and methods that keep something else."""
-    ways: dict[str, list[Entry]] = {}
-    lines_of = _of_the_same_seeds(shown, "fsr-logit", "ewc", "lwf", "generative-replay")
-    for line in lines_of["fsr-logit"]:
-        codec, logits = line.experiment.codec, line.experiment.logit_codec
-        name = f"fsr-logit, {'uint8' if codec == 'auto' else codec}"
-        ways.setdefault(name if logits == "float32" else f"{name}, {logits} logits", []).append(line)
+def compare_bytes(found: FigureResults) -> Drawing:
+    """Show every way of keeping images, and methods that keep something else."""
+    lines = _of_the_same_seeds(found.of("fsr-logit", "ewc", "lwf", "generative-replay"))
+    ways: dict[str, list[Result]] = {}
+    for line in lines:
+        if line.method == "fsr-logit":
+            codec, logits = line.experiment.codec, line.experiment.logit_codec
+            name = f"fsr-logit, {'uint8' if codec == 'auto' else codec}"
+            ways.setdefault(name if logits == "float32" else f"{name}, {logits} logits", []).append(line)
     series: list[Series] = []
-    for place, (name, lines) in enumerate(ways.items()):
-        kept = sorted(lines, key=lambda line: line.result.bytes)
-        x, y = [line.result.bytes for line in kept], _averages(kept)
+    for place, (name, own) in enumerate(ways.items()):
+        kept = sorted(own, key=lambda line: line.bytes)
+        x, y = [line.bytes for line in kept], [line.task_average for line in kept]
         series.append(Series(name, kept[0].colour, MARKERS[place], x, y, DASHES[place]))
-    series += _kept_by(line for method, lines in lines_of.items() if method != "fsr-logit" for line in lines)
-    marks, note = where_equal(ways, lines_of["ewc"])
-    drawn = [line for lines in lines_of.values() for line in lines]
-    return Plate((_against_bytes(series, lines_of["ewc"], marks),), tuple(series), note, seeds=seeds_of(drawn))
+    series += _points([line for line in lines if line.method != "fsr-logit"])
+    ewc = [line for line in lines if line.method == "ewc"]
+    marks, note = where_equal(ways, ewc)
+    return Drawing([_against_bytes(series, ewc, marks)], series, note, seeds=count_seeds(lines))
 
 
-def bytes_kept_with_heads(shown: Shown) -> Plate:
-    """Methods that know the task of what they predict, HAT among them."""
-    series = _kept_by(shown.of("fsr-logitlab", "fsr-logit", "hat", "ewc", "joint"))
-    return Plate((_against_bytes(series, shown.of("ewc")),), tuple(series), "joint keeps all data.")
+def compare_bytes_with_heads(found: FigureResults) -> Drawing:
+    """Show methods that know the task of what they predict, HAT among them."""
+    series = _points(found.of("fsr-logitlab", "fsr-logit", "hat", "ewc", "joint"))
+    return Drawing([_against_bytes(series, found.of("ewc"))], series, "joint keeps all data.")
 
 
-def _kept_by(lines: Iterable[Entry]) -> list[Series]:
-    """A point for each."""
-    return [Series(e.name, e.colour, e.marker, [e.result.bytes], [e.result.task_average]) for e in lines]
+def _points(lines: Sequence[Result]) -> list[Series]:
+    return [Series(e.name, e.colour, e.marker, [e.bytes], [e.task_average]) for e in lines]
 
 
 def _against_bytes(
-    series: Sequence[Series], ewc: Sequence[Entry], marks: tuple[tuple[float, str], ...] = ()
+    series: Sequence[Series], ewc: Sequence[Result], marks: Sequence[tuple[float, str]] = ()
 ) -> LinePanel:
-    """Accuracy at the end against bytes, with a line across where EWC is."""
-    own = {e.result.bytes for e in ewc}  # where its point says it
+    """Show accuracy at the end against bytes, with a line across where EWC is."""
+    own = {e.bytes for e in ewc}  # where its point says it
     across = sorted({x for each in series for x in each.x} - own)
-    levels = [(e, Estimate(e.result.task_average.mean, None)) for e in ewc]
+    levels = [(e, Estimate(e.task_average.mean, None)) for e in ewc]
     level = [Series(e.name, e.colour, "", across, [mean] * len(across), _LEVEL) for e, mean in levels]
     return LinePanel(
         "After the last task",
         (*series, *level),
         "Bytes kept",
         AVERAGE,
-        limits(series, least=0.0, most=1.0),
+        fit_limits(series, least=0.0, most=1.0),
         log=True,
         marks=marks,
         show_x=show_bytes,
     )
 
 
-def _of_the_same_seeds(shown: Shown, *methods: str) -> dict[str, list[Entry]]:
-    """The lines of methods with the runs of those seeds that all of them have: a codec that loses nothing shows it."""
-    lines = shown.of(*methods)
-    common = set.intersection(*({run.experiment.seed for run in line.runs} for line in lines)) if lines else set()
-    found: dict[str, list[Entry]] = {method: [] for method in methods}
-    for line in lines:
-        runs = tuple(run for run in line.runs if run.experiment.seed in common) or line.runs
-        found[line.method].append(replace(line, runs=runs, result=results(runs)[0]))
-    return found
+def _of_the_same_seeds(lines: Sequence[Result]) -> list[Result]:
+    """Keep the runs of those seeds that all lines have, so that a codec that loses nothing shows it."""
+    seeds = [{run.experiment.seed for run in line.runs} for line in lines]
+    common = set.intersection(*seeds) if seeds else set()
+    kept = [tuple(run for run in line.runs if run.experiment.seed in common) for line in lines]
+    return [replace(line, runs=runs or line.runs) for line, runs in zip(lines, kept)]
 
 
-def where_equal(ways: Mapping[str, Sequence[Entry]], ewc: Sequence[Entry]) -> tuple[tuple[tuple[float, str], ...], str]:
+def where_equal(
+    ways: Mapping[str, Sequence[Result]], ewc: Sequence[Result]
+) -> tuple[tuple[tuple[float, str], ...], str]:
     """The fewest bytes with which fsr-logit is as good as EWC, of all ways of keeping images.
 
     Gives the place with its words, and a sentence.
     """
     if not ways or not ewc:
         return (), ""
-    level, whole = ewc[0].result.task_average.mean, ewc[0].result.bytes
+    level, whole = ewc[0].task_average.mean, ewc[0].bytes
     found = [(*place, name) for name, lines in ways.items() if (place := _reaches(lines, level)) is not None]
     if not found:
         return (), "No memory is as good as EWC."
@@ -151,12 +159,12 @@ def where_equal(ways: Mapping[str, Sequence[Entry]], ewc: Sequence[Entry]) -> tu
     return ((where, share if between else f"≤ {share}"),), note
 
 
-def _reaches(lines: Sequence[Entry], level: float) -> tuple[float, bool] | None:
+def _reaches(lines: Sequence[Result], level: float) -> tuple[float, bool] | None:
     """The bytes at which an accuracy is reached: between two sizes, on a straight line over log bytes.
 
     False with them: the smallest memory is as good already, and fewer bytes may do.
     """
-    points = sorted((line.result.bytes, line.result.task_average.mean) for line in lines)
+    points = sorted((line.bytes, line.task_average.mean) for line in lines)
     above = next((place for place, (_, accuracy) in enumerate(points) if accuracy >= level), None)
     if above is None:
         return None
@@ -175,13 +183,61 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
-def _against_size(name: str, lines: Sequence[Entry]) -> Series:
-    return Series(name, *look(name, []), [line.experiment.per_class or 0 for line in lines], _averages(lines))
+def show_logits(found: FigureResults) -> Drawing:
+    """Show means and deviations of logits by true class."""
+    (line,) = found.lines
+    of_task: list[list[Bars]] = []
+    for task, colour in ((0, _BEFORE), (1, line.colour)):
+        means, deviations = (_over_seeds(line, task, name) for name in ("logit_mean", "logit_deviation"))
+        of_classes = [[Estimate(*pair) for pair in zip(*of_class)] for of_class in zip(means, deviations)]
+        of_task.append([Bars(f"after task {task + 1}", colour, values) for values in of_classes])
+    every = [Series("", "", "", range(len(bars.values)), bars.values) for classes in of_task for bars in classes]
+    shared, classes = fit_limits(every, 0.0, step=2.0), tuple(str(k) for k in range(len(of_task[0])))
+    panels = [
+        BarPanel(f"Class {k}", classes, pair, "Class of the logit", "Logit", shared)
+        for k, pair in zip(classes, zip(*of_task))
+    ]
+    note = "Validation part of the first task, by true class. After task 2: fsr-logit with 10 images per class."
+    return Drawing(panels, panels[0].bars, note, "deviation over images")
 
 
-def _by_size(lines: Sequence[Entry]) -> list[Entry]:
-    return sorted(lines, key=lambda line: line.experiment.per_class or 0)
+def show_confusion(found: FigureResults) -> Drawing:
+    """Show predictions by true class."""
+    lines = found.of("adam", "fsr-logit", "fsr-distill")
+    # Before there is anything to remember, methods of one step size train alike.
+    alike: dict[float | None, list[Result]] = {}
+    for line in lines:
+        alike.setdefault(line.experiment.lr, []).append(line)
+    asked: list[tuple[Result, int, str]] = []
+    for group in alike.values():
+        asked.append((group[0], 0, f"After task 1: {', '.join(line.method.removeprefix('fsr-') for line in group)}"))
+        for line in group:
+            size = "" if line.method == "adam" else f", {line.experiment.size}"
+            asked.append((line, 1, f"After task 2: {line.method}{size}"))
+    panels = []
+    for line, task, title in asked:
+        seeds = [_shares(run.tasks[task]["probe"]["confusion"]) for run in line.runs]
+        matrix = [[Estimate.of(list(cell)) for cell in zip(*rows)] for rows in zip(*seeds)]
+        classes = tuple(str(k) for k in range(len(matrix)))
+        panels.append(HeatPanel(title, matrix, classes, classes, "True class", "Predicted class"))
+    kept = ", ".join(f"{line.method} {decimal(_kept(line), 2)}" for line in lines)
+    note = (
+        "Validation part of the first task: the share of each true class that is predicted as each class. "
+        f"Of its diagonal after task 1, a method keeps: {kept}."
+    )
+    return Drawing(panels, note=note)
 
 
-def _averages(lines: Sequence[Entry]) -> list[Estimate]:
-    return [line.result.task_average for line in lines]
+def _kept(line: Result) -> float:
+    """What of the diagonal after the first task is there after the second, mean over seeds."""
+    diagonals = [[diagonal(task["probe"]["confusion"]) for task in run.tasks[:2]] for run in line.runs]
+    return math.fsum(after / before if before else math.nan for before, after in diagonals) / len(diagonals)
+
+
+def _shares(counts: list[list[float]]) -> list[list[float]]:
+    return [[count / (sum(row) or 1) for count in row] for row in counts]
+
+
+def _over_seeds(line: Result, task: int, name: str) -> list[list[float]]:
+    matrices = [run.tasks[task]["probe"][name] for run in line.runs]
+    return [[math.fsum(cell) / len(cell) for cell in zip(*rows)] for rows in zip(*matrices)]

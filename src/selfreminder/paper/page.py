@@ -9,21 +9,22 @@ from xml.etree.ElementTree import Element
 from selfreminder import __version__
 from selfreminder._base.errors import MemoryFileError
 from selfreminder.benchmarks import Scale
-from selfreminder.experiment.catalogue import benchmark, references
+from selfreminder.experiment.catalogue import benchmark
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.memory.file import open_memory
 from selfreminder.paper.claims import Verdict
 from selfreminder.paper.claims_page import answer, at_a_glance, claim_block, verdicts_block
-from selfreminder.paper.figures import BarPanel, HeatPanel, LinePanel, Plate, Shown
-from selfreminder.paper.plates import plate
+from selfreminder.paper.figure_results import Drawing, FigureResults
+from selfreminder.paper.figures import make_drawing
+from selfreminder.report.charts import bar_chart, heat_scale, heatmap, legend, line_chart
 from selfreminder.report.findings import Findings
-from selfreminder.report.gallery.gallery import gallery
-from selfreminder.report.html.blocks import document, note, panel, plot, section, table, warning
-from selfreminder.report.html.markup import Child, element
+from selfreminder.report.gallery import gallery
+from selfreminder.report.html import Child, document, element, note, panel, plot, section, table, warning
 from selfreminder.report.page import matrices_block, results_block
+from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel
 from selfreminder.report.redo import Redo
+from selfreminder.report.results import sort_best_first
 from selfreminder.report.settings import redo_block, settings_block
-from selfreminder.report.svg.charts import bar_chart, heat_scale, heatmap, legend, line_chart
 
 _SMALL = (300.0, 190.0)
 """of a chart of bars, of which there are many"""
@@ -42,7 +43,7 @@ class Kept:
     """whose it is, in words"""
 
 
-def paper_page(shown: Sequence[Shown], verdicts: Sequence[Verdict], kept: Kept | None = None) -> str:
+def paper_page(shown: Sequence[FigureResults], verdicts: Sequence[Verdict], kept: Kept | None = None) -> str:
     """The page of all figures, as far as they have come. The same records give the same bytes."""
     scale = shown[0].scale
     title = f"Few-Shot Self Reminder: the paper's figures and claims at scale {scale}"
@@ -67,7 +68,7 @@ def paper_page(shown: Sequence[Shown], verdicts: Sequence[Verdict], kept: Kept |
     return document(title, [block for block in blocks if block is not None])
 
 
-def _scale_block(shown: Sequence[Shown]) -> Element:
+def _scale_block(shown: Sequence[FigureResults]) -> Element:
     """How much smaller than the paper's the experiments are."""
     scale = shown[0].scale
     names = dict.fromkeys(experiment.benchmark for each in shown for experiment in each.wanted)
@@ -87,10 +88,10 @@ def _extent(scale: Scale) -> list[str]:
     return [images, str(scale.tasks), str(scale.epochs), f"{scale.width:g}", str(scale.per_class)]
 
 
-def figure_block(shown: Shown, verdicts: Sequence[Verdict]) -> Element:
+def figure_block(shown: FigureResults, verdicts: Sequence[Verdict]) -> Element:
     """A figure with its claims, its numbers, its settings, and the command that gives it."""
     name, summary = shown.figure.name, shown.figure.summary
-    drawn = plate(shown)
+    drawn = make_drawing(shown)
     said: list[Child] = []
     if not shown.runs:
         said.append(note(f"None of its {len(shown.wanted)} runs is here."))
@@ -101,7 +102,7 @@ def figure_block(shown: Shown, verdicts: Sequence[Verdict]) -> Element:
         said.append(_figure(shown, drawn))
     elif shown.runs:
         why = "joint training is less than 5 points above guessing, so that ρ means nothing."
-        if not any(line.result.rho_curve for line in shown.lines if line.method not in references()):
+        if not any(line.rho_curve for line in shown.lines if not line.is_reference):
             why = "ρ needs a run of joint training with the same seed."
         said.append(note(f"Nothing to draw: {why}"))
     if verdicts:
@@ -110,16 +111,16 @@ def figure_block(shown: Shown, verdicts: Sequence[Verdict]) -> Element:
         said.append(note(join_untuned(untuned)))
     found = _findings(shown)
     if shown.runs:
-        said.append(_folded("Numbers", results_block(found.entries, swatches=name not in _WITH_OWN_LOOKS)))
+        said.append(_folded("Numbers", results_block(found.results, swatches=name not in _WITH_OWN_LOOKS)))
         if name in _WITH_MATRICES:
-            said.append(_folded("Each task after each task", matrices_block(found.entries)))
+            said.append(_folded("Each task after each task", matrices_block(found.results)))
     said += [_folded("Settings", settings_block(found)), *_content(redo_block(found))]
     made = section(summary[0].upper() + summary[1:], *said)
     made.set("id", f"figure-{name}")
     return made
 
 
-def _figure(shown: Shown, drawn: Plate) -> Element:
+def _figure(shown: FigureResults, drawn: Drawing) -> Element:
     about = [drawn.note]
     first, seeds = drawn.panels[0], drawn.seeds or shown.seeds
     if isinstance(first, BarPanel):
@@ -128,57 +129,31 @@ def _figure(shown: Shown, drawn: Plate) -> Element:
         about.append(f"Mean over {seeds}, with one standard error to either side.")
     else:
         about.append("One seed." if seeds == "one seed" else f"Mean over {seeds}.")
-    panels = [panel(each.title, _chart(each, f"{shown.figure.summary}, {each.title}")) for each in drawn.panels]
+    panels = [panel(each.title, _draw(each, f"{shown.figure.summary}, {each.title}")) for each in drawn.panels]
     below = (legend(drawn.legend) if drawn.legend else heat_scale(), note(" ".join(filter(None, about))))
     return plot(panels, *below, kind="panels" if isinstance(first, LinePanel) else "maps")
 
 
-def _chart(shown: LinePanel | BarPanel | HeatPanel, what: str) -> Element:
+def _draw(shown: LinePanel | BarPanel | HeatPanel, what: str) -> Element:
+    """Draw a panel; `what` begins its name for those who cannot see it."""
     match shown:
         case LinePanel():
             names = ", ".join(dict.fromkeys(series.name for series in shown.series))
-            return line_chart(
-                shown.series,
-                label=f"{what}: {shown.y_title} against {shown.x_title}, of {names}",
-                x_title=shown.x_title,
-                y_title=shown.y_title,
-                limits=shown.limits,
-                whole=not shown.log,
-                log=shown.log,
-                show_x=shown.show_x,
-                ticks=shown.ticks,
-                marks=shown.marks,
-            )
+            return line_chart(shown, f"{what}: {shown.y_title} against {shown.x_title}, of {names}")
         case BarPanel():
             names = ", ".join(bars.name for bars in shown.bars)
-            return bar_chart(
-                shown.groups,
-                shown.bars,
-                label=f"{what}: {shown.y_title} by {shown.x_title}, {names}",
-                y_title=shown.y_title,
-                x_title=shown.x_title,
-                limits=shown.limits,
-                size=_SMALL,
-            )
+            return bar_chart(shown, f"{what}: {shown.y_title} by {shown.x_title}, {names}", _SMALL)
         case HeatPanel():
-            return heatmap(
-                shown.matrix,
-                label=f"{what}: {shown.column_title} by {shown.row_title}",
-                rows=shown.rows,
-                columns=shown.columns,
-                row_title=shown.row_title,
-                column_title=shown.column_title,
-            )
+            return heatmap(shown, f"{what}: {shown.column_title} by {shown.row_title}")
 
 
-def _findings(shown: Shown) -> Findings:
+def _findings(shown: FigureResults) -> Findings:
     """The figure as if it were a comparison, for the blocks of its page."""
     command = f"selfreminder reproduce {shown.figure.name} --scale {shown.scale}"
     keys = {run.experiment.key for run in shown.runs}
     left = tuple(experiment for experiment in shown.wanted if experiment.key not in keys)
     again = Redo(command, shown.figure.comparisons(shown.scale)[0])
-    lines = sorted(shown.lines, key=lambda line: (-line.result.task_average.mean, line.name))
-    return Findings(shown.runs, left, tuple(lines), again, {})
+    return Findings(shown.runs, left, tuple(sort_best_first(shown.lines)), again, {})
 
 
 def _folded(title: str, block: Element) -> Element:
@@ -190,7 +165,7 @@ def _content(block: Element) -> list[Element]:
     return list(block)[1:]
 
 
-def _made_up(shown: Sequence[Shown]) -> Element | None:
+def _made_up(shown: Sequence[FigureResults]) -> Element | None:
     names = [each.figure.name for each in shown if each.made_up]
     if not names:
         return None
@@ -207,7 +182,7 @@ def _kept_block(kept: Kept | None) -> Element | None:
     return section("What is kept", note(f"Some items of a memory of {kept.run}."), gallery(memory))
 
 
-def _redo_all(shown: Sequence[Shown]) -> Element:
+def _redo_all(shown: Sequence[FigureResults]) -> Element:
     runs = {run.experiment.key: run for each in shown for run in each.runs}
     counts = Counter(tuple(sorted(run.versions.items())) for run in runs.values())
     versions = [

@@ -11,11 +11,10 @@ from selfreminder.experiment.folder import run_folders
 from selfreminder.experiment.records import Records, index_by_key, read_current_records
 from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.paper.claims import Verdict, as_json, judge
-from selfreminder.paper.figure_files import KINDS, draw
-from selfreminder.paper.figures import Shown, gather
+from selfreminder.paper.figure_results import FigureResults, gather
+from selfreminder.paper.figures import KINDS, draw, make_drawing
 from selfreminder.paper.page import Kept, paper_page
-from selfreminder.paper.plates import plate
-from selfreminder.report.gallery.gallery import take_evenly
+from selfreminder.report.gallery import take_evenly
 
 PAGE, CLAIMS, FIGURES = "index.html", "claims.json", "figures"
 _MEMORY, _SHOWN = "memory.safetensors", "memory-shown.safetensors"
@@ -29,7 +28,7 @@ class Reproduction:
 
     folder: Path
     scale: str
-    shown: list[Shown]
+    shown: list[FigureResults]
     verdicts: list[Verdict]
     troubles: list[str]
     """what is wrong with records: which cannot be read, or are there twice and differ"""
@@ -77,7 +76,7 @@ class Reproduction:
             stem = self.folder / FIGURES / name
             if only is not None and name not in only:
                 continue
-            if (drawn := plate(shown)) is not None:
+            if (drawn := make_drawing(shown)) is not None:
                 files[name] = draw(shown, drawn, stem)
             else:
                 for kind in KINDS:  # of records that are gone

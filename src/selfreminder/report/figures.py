@@ -1,6 +1,10 @@
-"""Figures as PNG and SVG, drawn by matplotlib: accuracy over tasks, the forgetting ratio, the trials of a tuning."""
+"""Figures as files, drawn by matplotlib: accuracy over tasks, the forgetting ratio, the trials of a tuning.
+
+The same numbers give the same bytes.
+"""
 
 import textwrap
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -11,14 +15,14 @@ matplotlib.use("agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm, Normalize
+from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from selfreminder._base.atomic import replace_file
-from selfreminder.experiment.catalogue import references
 from selfreminder.experiment.tuning.choice import Outcome, Tried, is_numeric, text_of
-from selfreminder.report.curves import Estimate, MethodResult
+from selfreminder.report.panels import LinePanel, Series, accuracy_panels, trace
+from selfreminder.report.results import Estimate, Result, sort_best_first
 from selfreminder.report.style import look
 
 STYLE: dict[Any, Any] = {
@@ -28,11 +32,20 @@ STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "grid.alpha": 0.25,
     "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 3.5,
+    "errorbar.capsize": 1.5,
     "svg.hashsalt": "selfreminder",
     "figure.dpi": 150,
 }
-LINE: dict[str, Any] = {"markersize": 3.5, "linewidth": 1.4, "elinewidth": 0.9, "capsize": 1.5}
-"""how `Axes.errorbar` draws a line"""
+_METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""no date and no version: the same records give the same file"""
+_THINNER = 0.5
+"""points by which the line of an error bar is thinner than that of its series"""
 _LETTERS = 14
 """of a title in an inch"""
 _FIELD_NAMES = {"strength": "Strength λ", "lr": "Step size"}
@@ -41,7 +54,7 @@ _MOST_LINES = 8
 
 
 def styled(style: dict[Any, Any] = STYLE) -> AbstractContextManager[None]:
-    """Draw in it, and in nothing that a user's matplotlibrc asks for: the same numbers give the same bytes."""
+    """Draw in a style, and in nothing that a user's matplotlibrc asks for: the same numbers give the same bytes."""
     return plt.style.context(["default", style])
 
 
@@ -52,47 +65,73 @@ def entitle(figure: Figure, title: str) -> None:
     figure.suptitle("\n".join(lines), fontsize=9)
 
 
-def ratio_panel(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
-    """The forgetting ratio ρ after each task, as `stem`.png and `stem`.svg; nothing where it is undefined."""
-    drawn = [r for r in results if r.method not in references() and r.rho_curve and None not in r.rho_curve]
+def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write a figure as `stem`.png, `stem`.svg or `stem`.pdf."""
+    paths = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in kinds}
+    for kind in sorted(kinds):  # always in one order: each time a figure is drawn, its layout moves a little
+        with replace_file(paths[kind]) as temporary:
+            figure.savefig(temporary, format=kind, metadata=_METADATA[kind])
+    plt.close(figure)
+    return list(paths.values())
+
+
+def draw_lines(axes: Axes, panel: LinePanel) -> None:
+    """Draw the series of a panel with their standard errors, the first on top, and the panel's titles."""
+    for place, series in enumerate(panel.series):
+        errors = [y.stderr or 0.0 for _, y in series.points]
+        axes.errorbar(
+            [x for x, _ in series.points],
+            [y.mean for _, y in series.points],
+            yerr=errors if any(errors) else None,
+            label=series.name,
+            elinewidth=plt.rcParams["lines.linewidth"] - _THINNER,
+            zorder=3 - place / len(panel.series),
+            **line_style(series),
+        )
+    axes.set_title(panel.title)
+    axes.set_xlabel(panel.x_title)
+    axes.set_ylabel(panel.y_title)
+    if panel.limits is not None:
+        axes.set_ylim(panel.limits)
+
+
+def line_style(series: Series) -> dict[str, Any]:
+    """Say how a series looks, in matplotlib's words."""
+    dash = tuple(float(length) for length in series.dash.split())
+    return {"color": series.colour, "marker": series.marker or None, "linestyle": (0, dash) if dash else "-"}
+
+
+def draw_accuracy(results: Sequence[Result], title: str, stem: Path) -> list[Path]:
+    """Draw the accuracy on the first task and over all tasks so far, as `stem`.png and `stem`.svg."""
+    with styled():
+        figure, grid = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
+        for axes, panel in zip(grid, accuracy_panels(sort_best_first(results))):
+            draw_lines(axes, panel)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        grid[1].set_ylabel("")
+        entitle(figure, title)
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center")
+        return save(figure, stem)
+
+
+def draw_ratio(results: Sequence[Result], title: str, stem: Path) -> list[Path]:
+    """Draw the forgetting ratio ρ after each task, as `stem`.png and `stem`.svg; nothing where it is undefined."""
+    drawn = [r for r in results if not r.is_reference and r.rho_curve and None not in r.rho_curve]
     if not drawn:
         return []
+    series = [trace(result, result.rho_curve) for result in drawn]
+    y_title = "Forgetting ratio ρ (0: as joint training)"
     with styled():
         figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
-        for result in drawn:
-            colour, marker = look(result.method, [r.method for r in results])
-            curve = [point for point in result.rho_curve if point is not None]
-            _line(axes, curve, colour, marker, result.method, zorder=2)
+        draw_lines(axes, LinePanel("", series, y_title=y_title, limits=None))
         axes.axhline(0, color="#888888", linewidth=0.8)
-        axes.set_xlabel("Tasks learned")
-        axes.set_ylabel("Forgetting ratio ρ (0: as joint training)")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         entitle(figure, title)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
         return save(figure, stem)
 
 
-def two_panels(results: list[MethodResult], title: str, stem: Path) -> list[Path]:
-    """Accuracy on the first task and over all tasks so far, as `stem`.png and `stem`.svg."""
-    with styled():
-        figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
-        best_first = sorted(results, key=lambda result: -result.task_average.mean)
-        for place, result in enumerate(best_first):
-            colour, marker = look(result.method, [r.method for r in results])
-            for axes, curve in ((left, result.first_curve), (right, result.average_curve)):
-                _line(axes, curve, colour, marker, result.method, zorder=3 - place / len(results))
-        for axes, name in ((left, "First task"), (right, "Average of the tasks so far")):
-            axes.set_title(name)
-            axes.set_xlabel("Tasks learned")
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        left.set_ylabel("Test accuracy")
-        left.set_ylim(0, 1)
-        entitle(figure, title)
-        figure.legend(*left.get_legend_handles_labels(), loc="outside right center")
-        return save(figure, stem)
-
-
-def tuning_figure(outcome: Outcome, title: str, stem: Path) -> list[Path]:
+def draw_tuning(outcome: Outcome, title: str, stem: Path) -> list[Path]:
     """Draw one method's validation accuracy against the values tried, as `stem`.png and `stem`.svg.
 
     A second field gets a line for each of its values. Nothing is drawn where no trial is done.
@@ -146,17 +185,13 @@ def _draw_trial_lines(axes: Axes, across: str, lines: dict[str, list[Tried]], ou
     choice = outcome.choice
     colour, marker = look(choice.method, [choice.method])
     shades = list(plt.get_cmap("viridis")([i / len(lines) for i in range(len(lines))]))
+    series = []
     for shade, (label, trials) in zip([colour] if len(lines) == 1 else shades, lines.items()):
         trials.sort(key=lambda trial: choice.position(across, trial.settings))
-        axes.errorbar(
-            [choice.position(across, trial.settings) for trial in trials],
-            [trial.value or 0.0 for trial in trials],
-            yerr=[trial.stderr or 0.0 for trial in trials],
-            color=shade,
-            marker=marker,
-            label=label or choice.method,
-            **LINE,
-        )
+        x = [choice.position(across, trial.settings) for trial in trials]
+        y = [Estimate(trial.value or 0.0, trial.stderr) for trial in trials]
+        series.append(Series(label or choice.method, to_hex(shade), marker, x, y))
+    draw_lines(axes, LinePanel("", series, axes.get_xlabel(), limits=None))
 
 
 def _draw_trial_points(axes: Axes, across: str, other: str, trials: list[Tried], outcome: Outcome) -> None:
@@ -172,30 +207,3 @@ def _draw_trial_points(axes: Axes, across: str, other: str, trials: list[Tried],
 
 def _describe(settings: dict[str, Any]) -> str:
     return ", ".join(f"{_FIELD_NAMES.get(field, field)} {text_of(value)}" for field, value in settings.items())
-
-
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as `stem`.png and `stem`.svg."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
-    for path in paths:
-        with replace_file(path) as temporary:
-            kind = path.suffix[1:]
-            # No date and no version: the same records give the same file.
-            metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-            figure.savefig(temporary, format=kind, metadata=metadata)
-    plt.close(figure)
-    return paths
-
-
-def _line(axes: Axes, curve: list[Estimate], colour: str, marker: str, label: str, zorder: float) -> None:
-    tasks = range(1, len(curve) + 1)
-    axes.errorbar(
-        tasks,
-        [point.mean for point in curve],
-        yerr=[point.stderr or 0.0 for point in curve],
-        color=colour,
-        marker=marker,
-        label=label,
-        zorder=zorder,
-        **LINE,
-    )

@@ -7,43 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.experiment.catalogue import references
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders, show
 from selfreminder.experiment.pool.failures import read_failure
 from selfreminder.experiment.records import PACKED, RECORDS, Records, read_current_records
 from selfreminder.experiment.spec import Experiment
-from selfreminder.report.curves import Estimate, MethodResult
-from selfreminder.report.groups import grouped
 from selfreminder.report.redo import Redo, redo
-from selfreminder.report.style import look, other_marker
+from selfreminder.report.results import Result, group_runs, sort_best_first
 
-_SAID_AS = {"strength": "λ", "lr": "step size", "select": "selection"}
 _STREAM = ("benchmark", "data", "images", "tasks", "split_into", "epochs")
 """fields in which runs agree whose accuracies can be compared: they learn the same tasks for as long"""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One method with the settings it ran with: what a line of the table and of a chart stands for."""
-
-    name: str
-    """the method's, with what is special to it where the folder has a method with several settings"""
-    experiment: Experiment
-    runs: tuple[Records, ...]
-    """those that are done, one for each seed"""
-    result: MethodResult
-    colour: str
-    marker: str
-
-    @property
-    def method(self) -> str:
-        return self.experiment.method
-
-    @property
-    def matrix(self) -> list[list[Estimate]]:
-        """The accuracy matrix over seeds: row t has the test accuracies on tasks 0…t after task t."""
-        by_task = zip(*(run.test for run in self.runs), strict=True)
-        return [[Estimate.of(list(values)) for values in zip(*rows, strict=True)] for rows in by_task]
 
 
 @dataclass(frozen=True)
@@ -54,7 +26,7 @@ class Findings:
     """that have begun"""
     left: tuple[Experiment, ...]
     """that have not, as far as the folder knows of them"""
-    entries: tuple[Entry, ...]
+    results: tuple[Result, ...]
     """of the runs that are done, the best of each stream first"""
     redo: Redo | None
     """None where no command would give these runs"""
@@ -80,7 +52,7 @@ class Findings:
             self,
             runs=tuple(run for run in self.runs if _stream(run.experiment) == stream),
             left=tuple(experiment for experiment in self.left if _stream(experiment) == stream),
-            entries=tuple(entry for entry in self.entries if _stream(entry.experiment) == stream),
+            results=tuple(result for result in self.results if _stream(result.experiment) == stream),
         )
 
 
@@ -100,12 +72,12 @@ def find(folder: Path) -> Findings:
     streams: dict[tuple[Any, ...], list[Records]] = {}
     for run in begun:
         streams.setdefault(_stream(run.experiment), []).append(run)
-    entries = tuple(entry for runs in streams.values() for entry in _entries(runs))
+    results = [result for runs in streams.values() for result in sort_best_first(group_runs(runs))]
     experiments = [*(run.experiment for run in begun), *left]
     done = {run.experiment.key for run in begun if run.done}
     failed = {key: read_failure(folder / key) for experiment in experiments if (key := experiment.key) not in done}
     failures = {key: failure.reason for key, failure in failed.items() if failure is not None} | damaged
-    return Findings(tuple(begun), tuple(left), entries, redo(experiments, folder), failures)
+    return Findings(tuple(begun), tuple(left), tuple(results), redo(experiments, folder), failures)
 
 
 def _read(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Records], dict[str, str]]:
@@ -151,33 +123,3 @@ def _name(stream: tuple[Any, ...], streams: Sequence[tuple[Any, ...]]) -> str:
     differing = [place for place in range(1, len(_STREAM)) if any(other[place] != stream[place] for other in alike)]
     said = {place: "all" if stream[place] is None else show(stream[place]) for place in differing}
     return ", ".join([stream[0], *(text if place == 1 else f"{text} {_STREAM[place]}" for place, text in said.items())])
-
-
-def _entries(runs: Sequence[Records]) -> tuple[Entry, ...]:
-    methods: dict[str, dict[str, list[Records]]] = {}
-    for run in runs:
-        if run.done:
-            settings = replace(run.experiment, seed=0).key
-            methods.setdefault(run.experiment.method, {}).setdefault(settings, []).append(run)
-    bounds = [run for name in references() for runs in methods.get(name, {}).values() for run in runs]
-    entries: list[Entry] = []
-    for method, variants in methods.items():
-        colour, marker = look(method, list(methods))
-        experiments = [variant[0].experiment for variant in variants.values()]
-        for place, (experiment, group) in enumerate(zip(experiments, variants.values())):
-            name = method + _special(experiment, experiments)
-            result = grouped(group if method in references() else [*group, *bounds], ())[0].result
-            entries.append(Entry(name, experiment, tuple(group), result, colour, other_marker(marker, place)))
-    return tuple(sorted(entries, key=lambda entry: (-entry.result.task_average.mean, entry.name)))
-
-
-def _special(experiment: Experiment, variants: Sequence[Experiment]) -> str:
-    """What tells a run's settings from the others of its method."""
-    own, others = experiment.as_dict(), [other.as_dict() for other in variants]
-    differing = [key for key in own if key != "seed" and any(other[key] != own[key] for other in others)]
-    said = [f"{_SAID_AS.get(key, key.replace('_', ' '))} {_value(own[key])}" for key in differing]
-    return f" ({', '.join(said)})" if said else ""
-
-
-def _value(value: Any) -> str:
-    return "default" if value is None else show(value)

@@ -6,36 +6,36 @@ from xml.etree.ElementTree import Element
 
 from selfreminder import __version__
 from selfreminder._base.sizes import show_bytes
-from selfreminder.experiment.catalogue import method_facts, references
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.metrics import t_interval, task_average
-from selfreminder.report.curves import Estimate
-from selfreminder.report.findings import Entry, Findings
-from selfreminder.report.html.blocks import document, note, number, panel, plot, section, table, warning
-from selfreminder.report.html.markup import Child, decimal, element
+from selfreminder.report.charts import heat_scale, heatmap, legend, line_chart, swatch
+from selfreminder.report.findings import Findings
+from selfreminder.report.html import (
+    Child,
+    decimal,
+    document,
+    element,
+    note,
+    number,
+    panel,
+    plot,
+    section,
+    table,
+    warning,
+)
+from selfreminder.report.panels import RHO, HeatPanel, LinePanel, accuracy_panels, trace
+from selfreminder.report.results import Result, count_seeds
 from selfreminder.report.settings import redo_block, settings_block
-from selfreminder.report.svg.charts import Series, heat_scale, heatmap, legend, line_chart, swatch
 
 _SHORT = 20
 """letters of a name that is not broken at its hyphens"""
-_MEASURES: dict[str, tuple[Callable[[Entry], Estimate | None], str]] = {
-    "Backward transfer": (
-        lambda entry: entry.result.backward_transfer,
-        "what learning later tasks has added to the accuracy on earlier ones.",
-    ),
-    "Forward transfer": (
-        lambda entry: entry.result.forward_transfer,
-        "accuracy on a task just before it is learned, above that of untrained weights.",
-    ),
-    "Negative flips": (
-        lambda entry: entry.result.negative_flips,
-        "share of old test items that were right when learned and are wrong at the end.",
-    ),
-    "Intransigence": (
-        lambda entry: entry.result.intransigence,
-        "how much worse a new task is learned than by joint training.",
-    ),
+_MEASURES = {
+    "Backward transfer": "what learning later tasks has added to the accuracy on earlier ones.",
+    "Forward transfer": "accuracy on a task just before it is learned, above that of untrained weights.",
+    "Negative flips": "share of old test items that were right when learned and are wrong at the end.",
+    "Intransigence": "how much worse a new task is learned than by joint training.",
 }
+"""measures that the first table leaves out; in small letters with _ they are properties of a result"""
 
 
 def comparison_page(found: Findings) -> str:
@@ -51,7 +51,7 @@ def comparison_page(found: Findings) -> str:
         blocks += [*_stream_blocks(found), progress_block(found), settings_block(found)]
     else:
         blocks.append(overview_block(streams))
-        blocks += [stream_block(name, each) for name, each in streams.items() if each.entries]
+        blocks += [stream_block(name, each) for name, each in streams.items() if each.results]
         blocks.append(progress_block(found))
     blocks.append(redo_block(found))
     made = f"Made by selfreminder {__version__} from the records of {_count(len(found.runs), 'run')}."
@@ -64,12 +64,12 @@ def overview_block(streams: Mapping[str, Findings]) -> Element:
     rows: list[list[Child]] = []
     for name, found in streams.items():
         done = f"{found.done} of {len(found.experiments)}"
-        if not found.entries:
+        if not found.results:
             rows.append([name, "–", "–", done])
             continue
-        best = next((entry for entry in found.entries if entry.method not in references()), found.entries[0])
+        best = next((result for result in found.results if not result.is_reference), found.results[0])
         link = element("a", name, href=f"#{_id(name)}")
-        rows.append([link, _named(best), number(best.result.task_average), done])
+        rows.append([link, _named(best), number(best.task_average), done])
     made = table(["Stream", "Best", "Task average", "Runs done"], rows, "On test data", words=("Best",))
     return section("Streams of tasks", made)
 
@@ -84,32 +84,32 @@ def stream_block(name: str, found: Findings) -> Element:
 
 def answer(found: Findings) -> Element:
     """What came out, in one sentence: the best method, fine-tuning, joint training."""
-    if not found.entries:
+    if not found.results:
         return element("p", "No run is done yet.", class_="answer")
-    bounds = [entry for entry in found.entries if entry.method in references()]
-    best, *others = [entry for entry in found.entries if entry not in bounds] or bounds
-    plain: dict[str, Entry] = {}
-    for entry in others:
-        if method_facts(entry.method).is_fine_tuning:
-            plain.setdefault(entry.method, entry)
+    bounds = [result for result in found.results if result.is_reference]
+    best, *others = [result for result in found.results if result not in bounds] or bounds
+    plain: dict[str, Result] = {}
+    for result in others:
+        if result.is_fine_tuning:
+            plain.setdefault(result.method, result)
     named = list(plain.values())
-    name = f"Fine-tuning by {best.name}" if method_facts(best.method).is_fine_tuning else best.name
-    tasks = _count(len(best.result.average_curve), "task")
+    name = f"Fine-tuning by {best.name}" if best.is_fine_tuning else best.name
+    tasks = _count(len(best.average_curve), "task")
     said: list[Child] = [
         element("strong", name, class_="short" if len(name) < _SHORT else None),
         " keeps an accuracy of ",
         _mean(best),
         f" over {tasks}",
     ]
-    nearest = next((entry for entry in others if not method_facts(entry.method).is_fine_tuning), None)
-    if method_facts(best.method).is_fine_tuning and nearest is not None:
+    nearest = next((result for result in others if not result.is_fine_tuning), None)
+    if best.is_fine_tuning and nearest is not None:
         said += [f"; the best that is not fine-tuning, {nearest.name}, ", _mean(nearest)]
         named.insert(0, nearest)
-    for place, entry in enumerate(plain.values()):
-        said += ["; fine-tuning by " if place == 0 else ", by ", f"{entry.name} ", _mean(entry)]
+    for place, result in enumerate(plain.values()):
+        said += ["; fine-tuning by " if place == 0 else ", by ", f"{result.name} ", _mean(result)]
     if bounds and best not in bounds:
         said += ["; joint training on all data, ", _mean(bounds[0])]
-    seeds = _seeds(found.entries)
+    seeds = _seeds(found.results)
     if named and _within_chance(best, named[0]):
         seeds += ", which do not tell the first two apart"
     first = "So far, " if found.done < len(found.experiments) else None
@@ -130,85 +130,78 @@ def status(found: Findings) -> Element:
     return element("p", text, class_="status")
 
 
-def results_block(entries: Sequence[Entry], swatches: bool = True) -> Element:
+def results_block(results: Sequence[Result], swatches: bool = True) -> Element:
     """The table of results, each with its look in the charts."""
-    columns: dict[str, Callable[[Entry], Element | str]] = {
-        "Method": _named if swatches else (lambda entry: entry.name),
-        "Task average": lambda entry: number(entry.result.task_average),
-        "First task": lambda entry: number(entry.result.first_task),
-        "Forgetting": lambda entry: number(entry.result.forgetting),
-        "ρ": lambda entry: number(entry.result.rho),
-        "Bytes kept": lambda entry: show_bytes(entry.result.bytes),
-        "Seeds": lambda entry: str(entry.result.seeds),
+    columns: dict[str, Callable[[Result], Element | str]] = {
+        "Method": _named if swatches else (lambda result: result.name),
+        "Task average": lambda result: number(result.task_average),
+        "First task": lambda result: number(result.first_task),
+        "Forgetting": lambda result: number(result.forgetting),
+        "ρ": lambda result: number(result.rho),
+        "Bytes kept": lambda result: show_bytes(result.bytes),
+        "Seeds": lambda result: str(result.seeds),
     }
     meaning = (
         "Task average: accuracy over all tasks after the last one. First task: accuracy on it after the last one. "
         "Forgetting: how far old tasks have fallen from their best. Bytes kept: what the method carries to the next "
         "task beside the model."
     )
-    if any(entry.result.rho for entry in entries):
+    if any(result.rho for result in results):
         meaning += " ρ: 0 is as good as joint training, −1 as guessing."
     else:
         del columns["ρ"]
-    if len({entry.result.seeds for entry in entries}) == 1:
+    if len({result.seeds for result in results}) == 1:
         del columns["Seeds"]
-    rows = [[cell(entry) for cell in columns.values()] for entry in entries]
-    made = table(list(columns), rows, f"On test data, {_mean_of(entries)}")
+    rows = [[cell(result) for cell in columns.values()] for result in results]
+    made = table(list(columns), rows, f"On test data, {_mean_of(results)}")
     return section("Results", made, note(meaning))
 
 
-def accuracy_block(entries: Sequence[Entry]) -> Element:
-    """The paper's two panels."""
-    first = _series(entries, [entry.result.first_curve for entry in entries])
-    average = _series(entries, [entry.result.average_curve for entry in entries])
+def accuracy_block(results: Sequence[Result]) -> Element:
+    """Show the paper's two panels."""
+    first, average = accuracy_panels(results)
     panels = [
-        panel(heading, _chart(series, f"Test accuracy {heading.lower()}", "Test accuracy", (0.0, 1.0)))
-        for heading, series in (("On the first task", first), ("On all tasks so far", average))
+        panel(heading, line_chart(shown, _label(f"Test accuracy {heading.lower()}", shown)))
+        for heading, shown in (("On the first task", first), ("On all tasks so far", average))
     ]
-    return section("Accuracy while tasks are learned", plot(panels, legend(first), _errors_note(entries)))
+    return section("Accuracy while tasks are learned", plot(panels, legend(first.series), _errors_note(results)))
 
 
-def ratio_block(entries: Sequence[Entry]) -> Element | None:
-    """The forgetting ratio ρ after each task; None where no method has one."""
-    drawn = [entry for entry in entries if entry.method not in references() and any(entry.result.rho_curve)]
+def ratio_block(results: Sequence[Result]) -> Element | None:
+    """Show the forgetting ratio ρ after each task; None where no method has one."""
+    drawn = [result for result in results if not result.is_reference and any(result.rho_curve)]
     if not drawn:
         return None
-    series = _series(drawn, [entry.result.rho_curve for entry in drawn])
-    made = panel("After each task", _chart(series, "Forgetting ratio ρ", "ρ (0: as joint training)"))
-    return section("Forgetting ratio", plot([made], legend(series), _errors_note(drawn)))
+    shown = LinePanel("After each task", [trace(each, each.rho_curve) for each in drawn], y_title=RHO, limits=None)
+    made = panel(shown.title, line_chart(shown, _label("Forgetting ratio ρ", shown)))
+    return section("Forgetting ratio", plot([made], legend(shown.series), _errors_note(drawn)))
 
 
-def matrices_block(entries: Sequence[Entry]) -> Element:
-    """The accuracy matrix of each method."""
+def matrices_block(results: Sequence[Result]) -> Element:
+    """Show the accuracy matrix of each method."""
     panels = []
-    for entry in entries:
-        matrix = entry.matrix
-        tasks = [str(task + 1) for task in range(len(matrix))]
-        chart = heatmap(
-            matrix,
-            label=f"Test accuracy of {entry.name} on each task after each task",
-            rows=tasks,
-            columns=tasks,
-            row_title="After task",
-            column_title="On task",
-        )
-        average = element("span", decimal(entry.result.task_average.mean), class_="value")
-        panels.append(panel(element("span", _swatch(entry), entry.name, average), chart))
+    for result in results:
+        tasks = [str(task + 1) for task in range(len(result.average_curve))]
+        shown = HeatPanel(result.name, result.matrix, tasks, tasks, "After task", "On task")
+        chart = heatmap(shown, f"Test accuracy of {result.name} on each task after each task")
+        average = element("span", decimal(result.task_average.mean), class_="value")
+        panels.append(panel(element("span", _swatch(result), result.name, average), chart))
     text = (
-        f"Test accuracy, {_mean_of(entries, error=False)}. Down a column: how one task fares while others are learned. "
+        f"Test accuracy, {_mean_of(results, error=False)}. Down a column: how one task fares while others are learned. "
         "The last row is where it ends; its mean stands beside the name."
     )
     return section("Each task after each task", note(text), heat_scale(), plot(panels, kind="maps"))
 
 
-def measures_block(entries: Sequence[Entry]) -> Element | None:
-    """The measures that the first table leaves out; None with a single task."""
-    shown = {name: value for name, (value, _) in _MEASURES.items() if any(map(value, entries))}
-    if not shown:
+def measures_block(results: Sequence[Result]) -> Element | None:
+    """Show the measures that the first table leaves out; None with a single task."""
+    values = {name: [getattr(result, name.lower().replace(" ", "_")) for result in results] for name in _MEASURES}
+    values = {name: column for name, column in values.items() if any(column)}
+    if not values:
         return None
-    rows = [[_named(entry), *(number(value(entry)) for value in shown.values())] for entry in entries]
-    made = table(["Method", *shown], rows, f"On test data, {_mean_of(entries)}")
-    return section("More measures", made, note(" ".join(f"{name}: {_MEASURES[name][1]}" for name in shown)))
+    rows = [[_named(result), *map(number, row)] for result, row in zip(results, zip(*values.values()))]
+    made = table(["Method", *values], rows, f"On test data, {_mean_of(results)}")
+    return section("More measures", made, note(" ".join(f"{name}: {_MEASURES[name]}" for name in values)))
 
 
 def progress_block(found: Findings) -> Element | None:
@@ -229,7 +222,7 @@ def progress_block(found: Findings) -> Element | None:
 
 def _stream_blocks(found: Findings) -> list[Element | None]:
     made = (results_block, accuracy_block, ratio_block, matrices_block, measures_block)
-    return [block(found.entries) for block in made] if found.entries else []
+    return [block(found.results) for block in made] if found.results else []
 
 
 def _no_answer(streams: Mapping[str, Findings]) -> str:
@@ -252,33 +245,25 @@ def _warnings(found: Findings) -> list[Element]:
     return said
 
 
-def _chart(series: Sequence[Series], what: str, y_title: str, limits: tuple[float, float] | None = None) -> Element:
-    label = f"{what} against tasks learned, of {', '.join(each.name for each in series)}"
-    return line_chart(series, label=label, x_title="Tasks learned", y_title=y_title, limits=limits, whole=True)
+def _label(what: str, shown: LinePanel) -> str:
+    return f"{what} against tasks learned, of {', '.join(each.name for each in shown.series)}"
 
 
-def _series(entries: Sequence[Entry], curves: Sequence[Sequence[Estimate | None]]) -> list[Series]:
-    return [
-        Series(entry.name, entry.colour, entry.marker, range(1, len(curve) + 1), curve)
-        for entry, curve in zip(entries, curves)
-    ]
+def _swatch(result: Result) -> Element:
+    return swatch(trace(result, ()))
 
 
-def _swatch(entry: Entry) -> Element:
-    return swatch(Series(entry.name, entry.colour, entry.marker, (), ()))
+def _named(result: Result) -> Element:
+    return element("span", _swatch(result), result.name)
 
 
-def _named(entry: Entry) -> Element:
-    return element("span", _swatch(entry), entry.name)
+def _mean(result: Result) -> Element:
+    return element("strong", decimal(result.task_average.mean))
 
 
-def _mean(entry: Entry) -> Element:
-    return element("strong", decimal(entry.result.task_average.mean))
-
-
-def _within_chance(one: Entry, other: Entry) -> bool:
+def _within_chance(one: Result, other: Result) -> bool:
     """Whether the seeds that both have leave it open which is better, at 95 % confidence; False with one seed."""
-    averages = [{run.experiment.seed: task_average(run.test)[-1] for run in entry.runs} for entry in (one, other)]
+    averages = [{run.experiment.seed: task_average(run.test)[-1] for run in result.runs} for result in (one, other)]
     paired = sorted(averages[0].keys() & averages[1].keys())
     if len(paired) < 2:
         return False
@@ -290,20 +275,15 @@ def _count(number: int, what: str) -> str:
     return f"one {what}" if number == 1 else f"{number}\N{NO-BREAK SPACE}{what}s"
 
 
-def _seeds(entries: Sequence[Entry]) -> str:
-    counts = [entry.result.seeds for entry in entries]
-    return (
-        _count(max(counts), "seed")
-        if min(counts) == max(counts)
-        else f"{min(counts)} to {max(counts)}\N{NO-BREAK SPACE}seeds"
-    )
+def _seeds(results: Sequence[Result]) -> str:
+    return count_seeds(results).replace(" seeds", "\N{NO-BREAK SPACE}seeds")
 
 
-def _mean_of(entries: Sequence[Entry], error: bool = True) -> str:
-    seeds = _seeds(entries)
+def _mean_of(results: Sequence[Result], error: bool = True) -> str:
+    seeds = _seeds(results)
     return seeds if seeds == "one seed" else f"mean {'± standard error ' if error else ''}over {seeds}"
 
 
-def _errors_note(entries: Sequence[Entry]) -> Element | None:
-    seeds = _seeds(entries)
+def _errors_note(results: Sequence[Result]) -> Element | None:
+    seeds = _seeds(results)
     return None if seeds == "one seed" else note(f"Mean over {seeds}, with one standard error to either side.")

@@ -12,8 +12,7 @@ from selfreminder.experiment.folder import TABLE, show
 from selfreminder.experiment.spec import Experiment
 from selfreminder.methods import OPTIMIZERS
 from selfreminder.report.findings import Findings
-from selfreminder.report.html.blocks import facts, note, section, table, warning
-from selfreminder.report.html.markup import Child, element
+from selfreminder.report.html import Child, element, facts, note, section, table, warning
 
 
 def settings_block(found: Findings) -> Element:
@@ -78,7 +77,7 @@ def _whole_options(command: str) -> list[Child]:
 
 def _kinds(found: Findings) -> dict[str, Experiment]:
     """Each method with its settings, by name; those of which no run is done come last."""
-    kinds = {entry.name: entry.experiment for entry in found.entries}
+    kinds = {result.name: result.experiment for result in found.results}
     seen = {experiment.method for experiment in kinds.values()}
     return kinds | {run.method: run for run in found.experiments if run.method not in seen}
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from selfreminder.metrics import t_interval
 from selfreminder.paper.claims.lines import NotEnoughDataError, Series
-from selfreminder.report.html.markup import decimal
+from selfreminder.report.html import decimal
 
 FAR = 0.1
 NOTICEABLE = 0.03

@@ -12,7 +12,7 @@ from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
 from selfreminder.paper.reasons import Change, changed
 from selfreminder.paper.specs import figure
-from selfreminder.report.html.markup import decimal
+from selfreminder.report.html import decimal
 
 NOT_LEARNED = 0.05
 """how far a method that has learned its newest tasks may be below fine-tuning"""

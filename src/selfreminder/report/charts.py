@@ -4,28 +4,31 @@ Without the script they are whole: every mark has a <title> that says its value.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from xml.etree.ElementTree import Element
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.report.curves import Estimate
-from selfreminder.report.html.markup import decimal, element, in_words
-from selfreminder.report.style import blend
-from selfreminder.report.svg.axes import Axis, linear, logarithmic
-from selfreminder.report.svg.drawing import (
+from selfreminder.report.axes import (
     HEIGHT,
     WIDTH,
     Area,
+    Axis,
     colours,
     error_bar,
     frame,
+    linear,
+    logarithmic,
     marker_path,
     svg,
     text,
     text_width,
     x_frame,
 )
+from selfreminder.report.html import decimal, element, in_words
+from selfreminder.report.panels import BarPanel, Bars, HeatPanel, LinePanel, Series
+from selfreminder.report.results import Estimate
+from selfreminder.report.style import blend
 
 HEAT = ("#eef4fb", "#0a2a78")
 """the colours of 0 and 1 in a heatmap, of one hue; `page.css` has them too, and those of a dark page"""
@@ -41,101 +44,49 @@ _LEAN = 35
 """degrees by which labels lean that have no room side by side"""
 
 
-@dataclass(frozen=True)
-class Series:
-    """Points of one name: `y` is None where there is no value."""
-
-    name: str
-    colour: str
-    marker: str
-    """one of matplotlib's; empty: none"""
-    x: Sequence[float]
-    y: Sequence[Estimate | None]
-    dash: str = ""
-    """lengths of strokes and gaps, such as "4 2"; empty: a whole line"""
-
-    @property
-    def points(self) -> list[tuple[float, Estimate]]:
-        return [(x, y) for x, y in zip(self.x, self.y) if y is not None]
-
-
-@dataclass(frozen=True)
-class Bars:
-    """One bar in each group, of one name and colour: None where there is none."""
-
-    name: str
-    colour: str
-    values: Sequence[Estimate | None]
-
-
-def line_chart(
-    series: Sequence[Series],
-    *,
-    label: str,
-    x_title: str,
-    y_title: str,
-    limits: tuple[float, float] | None = None,
-    whole: bool = False,
-    log: bool = False,
-    show_x: Callable[[float], str] = lambda x: f"{x:,g}",
-    joined: bool = True,
-    ticks: Sequence[float] = (),
-    marks: Sequence[tuple[float, str]] = (),
-) -> Element:
-    """Means with their standard errors against x, the first series on top; not `joined` it is a scatter plot.
-
-    `limits` are those of y, `whole` is for an x that counts, `log` for a logarithmic one, where zero is allowed.
-    `ticks` are the values of x that are written below it, else they are chosen; `marks` are places on x with a word to
-    each.
-    """
-    points = [point for each in series for point in each.points]
+def line_chart(panel: LinePanel, label: str) -> Element:
+    """Draw lines, with error bars or where there are many points with a band."""
+    points = [point for each in panel.series for point in each.points]
     if not points:
         raise SelfReminderError(f"the chart '{label}' has no points")
     xs = [x for x, _ in points]
-    x_axis = logarithmic(xs, show_x) if log else linear(xs, margin=0.03, whole=whole, count=10 if whole else 5)
-    if ticks:
-        x_axis = replace(x_axis, ticks=tuple((tick, show_x(tick)) for tick in ticks))
-    y_axis = linear(_ends([y for _, y in points]), limits=limits)
+    x_axis = logarithmic(xs, panel.show_x) if panel.log else linear(xs, margin=0.03, whole=True, count=10)
+    if panel.ticks:
+        x_axis = replace(x_axis, ticks=tuple((tick, panel.show_x(tick)) for tick in panel.ticks))
+    y_axis = linear(_ends([y for _, y in points]), limits=panel.limits)
     left = _left(y_axis)
     area = Area(x_axis.thinned(WIDTH - left, text_width), y_axis, left, bottom=HEIGHT - 41)
-    as_band = max(len(each.points) for each in series) > _MOST_BARS
-    drawn = [frame(area, y_title), x_frame(area, x_title), *(_mark(x, word, area) for x, word in marks)]
-    for each in reversed(series):
+    as_band = max(len(each.points) for each in panel.series) > _MOST_BARS
+    drawn = [frame(area, panel.y_title), x_frame(area, panel.x_title)]
+    drawn += [_mark(x, word, area) for x, word in panel.marks]
+    for each in reversed(panel.series):
         errors = _band(each, area) if as_band else _error_bars(each, area)
-        dots = [_point(each.name, x, y, each.marker, area, f"{x_title}: {show_x(x)}") for x, y in each.points]
-        line = element("path", class_="line", d=_line(each, area), **_dashed(each)) if joined else None
+        dots = [_point(each, x, y, area, f"{panel.x_title}: {panel.show_x(x)}") for x, y in each.points]
+        line = element("path", class_="line", d=_line(each, area), **_dashed(each)) if panel.joined else None
         drawn.append(element("g", errors, line, *dots, **_of(each.name, each.colour)))
     return svg(drawn, label, "lines", WIDTH, HEIGHT, data_top=area.top, data_bottom=area.bottom)
 
 
-def bar_chart(
-    groups: Sequence[str],
-    bars: Sequence[Bars],
-    *,
-    label: str,
-    y_title: str,
-    x_title: str = "",
-    limits: tuple[float, float] | None = None,
-    size: tuple[float, float] = (WIDTH, HEIGHT),
-) -> Element:
-    """Groups of bars side by side, with standard errors; they stand on zero."""
+def bar_chart(panel: BarPanel, label: str, size: tuple[float, float] = (WIDTH, HEIGHT)) -> Element:
+    """Draw groups of bars; their names lean where there is no room for them side by side."""
+    groups, bars = panel.groups, panel.bars
     width_of_all, height = size
     values = [value for each in bars for value in each.values if value is not None]
     if not values:
         raise SelfReminderError(f"the chart '{label}' has no bars")
-    y_axis = linear([0.0, *_ends(values)], limits=limits)
+    y_axis = linear([0.0, *_ends(values)], limits=panel.limits)
     left, below, lean = _left(y_axis), 24.0, math.radians(_LEAN)
     widest = max(map(text_width, groups))
     leaning = widest > (width_of_all - left) / len(groups)
     if leaning:
         left = max(left, widest * math.cos(lean) - 0.5 * (width_of_all - left) / len(groups))
         below = 18 + widest * math.sin(lean)
-    below += _TITLE if x_title else 0.0
+    below += _TITLE if panel.x_title else 0.0
     area = Area(None, y_axis, left, bottom=height - below, right=width_of_all - 8)
     slot = area.width / len(groups)
     width = min(0.8 * slot / len(bars), 36.0)
     zero = area.y(min(max(0.0, y_axis.low), y_axis.high))
-    drawn = [frame(area, y_title)]
+    drawn = [frame(area, panel.y_title)]
     for place, each in enumerate(bars):
         marks: list[Element] = []
         for group, value in enumerate(each.values):
@@ -156,36 +107,25 @@ def bar_chart(
             drawn.append(text(name, x + 3, y - 3, "end", transform=f"rotate(-{_LEAN} {x + 3:.2f} {y - 3:.2f})"))
         else:
             drawn.append(text(name, x, y))
-    if x_title:
-        drawn.append(text(x_title, left + area.width / 2, height - 4, "middle", "axis-title"))
+    if panel.x_title:
+        drawn.append(text(panel.x_title, left + area.width / 2, height - 4, "middle", "axis-title"))
     return svg(drawn, label, "bars", width_of_all, height)
 
 
-def heatmap(
-    matrix: Sequence[Sequence[Estimate | None]],
-    *,
-    label: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    row_title: str,
-    column_title: str,
-    limits: tuple[float, float] = (0.0, 1.0),
-) -> Element:
-    """A matrix in one hue, with its numbers where there is room; a row may be shorter than the others."""
+def heatmap(panel: HeatPanel, label: str) -> Element:
+    """Draw a matrix in one hue, with its numbers where there is room."""
+    rows, columns = panel.rows, panel.columns
     width, top = 300.0, 22.0
     left = max(map(text_width, rows)) + 4
     wide = min((width - left) / len(columns), max(48.0, *map(text_width, columns)))
     high = min(wide, 48.0)
     bottom = top + high * len(rows)
-    low, span = limits[0], limits[1] - limits[0]
     drawn: list[Element] = []
-    for r, values in enumerate(matrix):
+    for r, values in enumerate(panel.matrix):
         for c, value in enumerate(values):
-            if value is None:
-                continue
-            share = min(max((value.mean - low) / span, 0.0), 1.0)
+            share = min(max(value.mean, 0.0), 1.0)
             x, y = left + c * wide, top + r * high
-            tip = element("title", f"{row_title} {rows[r]}, {column_title} {columns[c]}: {in_words(value)}")
+            tip = element("title", f"{panel.row_title} {rows[r]}, {panel.column_title} {columns[c]}: {in_words(value)}")
             drawn.append(_cell(x, y, wide - 1, high - 1, share, tip))
             if wide >= _SMALLEST_WITH_NUMBER:
                 tone = "number high" if share > HEAT_TURN else "number"
@@ -197,20 +137,19 @@ def heatmap(
         drawn.append(text(name, left - 6, top + place * high + 4, "end"))
     for place, name in across.thinned(wide * len(columns), text_width).ticks:
         drawn.append(text(name, left + place * wide, bottom + 14))
-    drawn.append(text(row_title, 0, 12, "start", "axis-title"))
-    drawn.append(text(column_title, left + wide * len(columns) / 2, bottom + 31, "middle", "axis-title"))
+    drawn.append(text(panel.row_title, 0, 12, "start", "axis-title"))
+    drawn.append(text(panel.column_title, left + wide * len(columns) / 2, bottom + 31, "middle", "axis-title"))
     return svg(drawn, label, "heat", width, bottom + 37)
 
 
-def heat_scale(limits: tuple[float, float] = (0.0, 1.0), steps: int = 24) -> Element:
-    """What the colours of a heatmap mean."""
-    low, high = limits
+def heat_scale(steps: int = 24) -> Element:
+    """Draw what the colours of a heatmap mean."""
     width = 192.0
     wide = width / steps
     cells = [_cell(i * wide, 0.0, wide + 0.3, 10.0, i / (steps - 1)) for i in range(steps)]
-    places = ((low, 0.0, "start"), ((low + high) / 2, width / 2, "middle"), (high, width, "end"))
-    labels = [text(f"{value:g}".removeprefix("0") or "0", x, 24, anchor) for value, x, anchor in places]
-    return svg([*cells, *labels], f"Colour scale from {low:g} to {high:g}", "scale", width, 28)
+    places = (("0", 0.0, "start"), (".5", width / 2, "middle"), ("1", width, "end"))
+    labels = [text(name, x, 24, anchor) for name, x, anchor in places]
+    return svg([*cells, *labels], "Colour scale from 0 to 1", "scale", width, 28)
 
 
 def legend(entries: Sequence[Series | Bars]) -> Element:
@@ -269,12 +208,12 @@ def _line(series: Series, area: Area) -> str:
     return path
 
 
-def _point(name: str, x: float, y: Estimate, marker: str, area: Area, where: str) -> Element:
+def _point(series: Series, x: float, y: Estimate, area: Area, where: str) -> Element:
     across, down = area.x(x), area.y(y.mean)
-    tip = element("title", f"{name}, {where}: {in_words(y)}")
+    tip = element("title", f"{series.name}, {where}: {in_words(y)}")
     place = {"transform": f"translate({across:.2f} {down:.2f})", "data_x": across, "data_y": down}
     said = {"data_where": where, "data_value": in_words(y)}
-    return element("path", tip, class_="point", d=_shape(marker), **place, **said)
+    return element("path", tip, class_="point", d=_shape(series.marker), **place, **said)
 
 
 def _shape(marker: str, radius: float = 3.2) -> str:

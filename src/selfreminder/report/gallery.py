@@ -15,9 +15,8 @@ from selfreminder import __version__
 from selfreminder._base.sizes import share_evenly, show_bytes
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.query import describe_items
-from selfreminder.report.gallery.pictures import Pictures, pictures, png
-from selfreminder.report.html.blocks import document, note
-from selfreminder.report.html.markup import Child, decimal, element
+from selfreminder.report.html import Child, decimal, document, element, note
+from selfreminder.report.pictures import Pictures, pictures, png
 
 MOST = 500
 """items that a page shows, unless told otherwise"""

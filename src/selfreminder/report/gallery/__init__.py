@@ -1,1 +1,0 @@
-"""A memory to look at: as a page of pictures, or as files."""

@@ -1,1 +1,0 @@
-"""HTML as trees of elements, and the blocks that pages are made of."""

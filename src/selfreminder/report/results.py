@@ -1,0 +1,261 @@
+"""Results of runs: records grouped by method and settings, named, with mean and standard error over seeds.
+
+Every table, chart, figure and claim is made of these.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from selfreminder import metrics
+from selfreminder.experiment.catalogue import method_facts
+from selfreminder.experiment.folder import show, varying
+from selfreminder.experiment.records import Records
+from selfreminder.experiment.spec import Experiment
+from selfreminder.report.style import look, other_marker
+
+_AGREEING = ("benchmark", "data", "images", "tasks", "split_into", "validation", "width", "epochs")
+"""fields in which runs agree with the runs of joint training that they are measured against"""
+_NAMES = {"strength": "λ", "lr": "step size", "select": "selection"}
+"""what fields are called where their own name is not what a reader would say"""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean over seeds and its standard error (None with one seed)."""
+
+    mean: float
+    stderr: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Estimate":
+        return cls(*metrics.mean_and_stderr(values))
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method with one choice of settings, over its seeds: a row of a table, a line of a chart.
+
+    Measures are None where they are not defined for every seed: forgetting and the two transfers with a single task,
+    ρ and intransigence without joint training of the same seeds.
+    """
+
+    name: str
+    """the method's, with the settings that tell it from other results of the method"""
+    runs: tuple[Records, ...]
+    """those that are done, one for each seed"""
+    references: tuple[Records, ...]
+    """runs of joint training on the same tasks: ρ and intransigence are measured against the one of the same seed"""
+    colour: str
+    marker: str
+
+    @property
+    def experiment(self) -> Experiment:
+        """That of the first run; the others differ from it in their seed."""
+        return self.runs[0].experiment
+
+    @property
+    def method(self) -> str:
+        return self.experiment.method
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is joint training, which the others are measured against."""
+        return method_facts(self.method).is_reference
+
+    @property
+    def is_fine_tuning(self) -> bool:
+        """Whether it is plain training, which remembers nothing."""
+        return method_facts(self.method).is_fine_tuning
+
+    @property
+    def seeds(self) -> int:
+        return len(self.runs)
+
+    @property
+    def bytes(self) -> float:
+        """What the method carries to a next task beside the model, mean over seeds."""
+        return sum(run.tasks[-1]["bytes"] for run in self.runs) / len(self.runs)
+
+    @cached_property
+    def average_curve(self) -> list[Estimate]:
+        """Task average after each task."""
+        return _estimate_curve([metrics.task_average(run.test) for run in self.runs])
+
+    @cached_property
+    def first_curve(self) -> list[Estimate]:
+        """Accuracy on the first task after each task."""
+        return _estimate_curve([metrics.first_task(run.test) for run in self.runs])
+
+    @cached_property
+    def rho_curve(self) -> list[Estimate | None]:
+        """Forgetting ratio ρ after each task; empty without joint training of the same seeds."""
+        ratios = [
+            metrics.rho(run.test, reference.test, [task["chance"] for task in run.tasks])
+            for run, reference in self._paired
+        ]
+        return [_estimate(values) for values in zip(*ratios, strict=True)]
+
+    @property
+    def task_average(self) -> Estimate:
+        return self.average_curve[-1]
+
+    @property
+    def first_task(self) -> Estimate:
+        return self.first_curve[-1]
+
+    @property
+    def rho(self) -> Estimate | None:
+        return self.rho_curve[-1] if self.rho_curve else None
+
+    @property
+    def forgetting(self) -> Estimate | None:
+        return _estimate([metrics.forgetting(run.test) for run in self.runs])
+
+    @property
+    def backward_transfer(self) -> Estimate | None:
+        return _estimate([metrics.backward_transfer(run.test) for run in self.runs])
+
+    @property
+    def forward_transfer(self) -> Estimate | None:
+        return _estimate([_forward_transfer(run) for run in self.runs])
+
+    @property
+    def intransigence(self) -> Estimate | None:
+        return _estimate([metrics.intransigence(run.test, reference.test) for run, reference in self._paired])
+
+    @property
+    def negative_flips(self) -> Estimate | None:
+        """Share of old tasks' test items that were right when learned and are wrong at the end."""
+        return _estimate([_negative_flips(run) for run in self.runs])
+
+    @property
+    def validation(self) -> Estimate:
+        """Accuracy on validation data over all tasks at the end: what settings are chosen by."""
+        return Estimate.of([metrics.task_average(run.validation)[-1] for run in self.runs])
+
+    @property
+    def matrix(self) -> list[list[Estimate]]:
+        """The accuracy matrix over seeds: row t has the test accuracies on tasks 0…t after task t."""
+        by_task = zip(*(run.test for run in self.runs), strict=True)
+        return [_estimate_curve(rows) for rows in by_task]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Say it as JSON can."""
+        measures = ("task_average", "first_task", "rho", "forgetting", "backward_transfer", "forward_transfer")
+        curves = {"task_average": self.average_curve, "first_task": self.first_curve, "rho": self.rho_curve}
+        return {
+            "method": self.method,
+            "seeds": self.seeds,
+            **{name: _plain(getattr(self, name)) for name in (*measures, "intransigence", "negative_flips")},
+            "bytes": self.bytes,
+            "strength": self.experiment.strength,
+            "lr": self.experiment.lr,
+            "curves": {name: [_plain(point) for point in curve] for name, curve in curves.items()},
+        }
+
+    @property
+    def _paired(self) -> list[tuple[Records, Records]]:
+        references = {run.experiment.seed: run for run in self.references}
+        return [(run, references[run.experiment.seed]) for run in self.runs if run.experiment.seed in references]
+
+
+def group_runs(runs: Iterable[Records], name: Callable[[Experiment], str] | None = None) -> list[Result]:
+    """Group the runs that are done by method and settings, in the order in which those first come.
+
+    Args:
+        runs: records, of which those that are not done are left out.
+        name: gives the name of a group from one of its experiments. By default it is the method's, with the settings
+            that differ between groups of the method.
+    """
+    groups: dict[str, list[Records]] = {}
+    for run in runs:
+        if run.done:
+            groups.setdefault(replace(run.experiment, seed=0).key, []).append(run)
+    references: dict[tuple[Any, ...], list[Records]] = {}
+    methods: dict[str, list[Experiment]] = {}
+    for group in groups.values():
+        experiment = group[0].experiment
+        methods.setdefault(experiment.method, []).append(experiment)
+        if method_facts(experiment.method).is_reference:
+            references.setdefault(_agreeing(experiment), group)
+    found = []
+    for group in groups.values():
+        experiment = group[0].experiment
+        alike = methods[experiment.method]
+        values = experiment.as_dict()
+        settings = {field: values[field] for field in varying(alike)}
+        is_reference = method_facts(experiment.method).is_reference
+        colour, marker = look(experiment.method, list(methods))
+        found.append(
+            Result(
+                name=name(experiment) if name else name_settings(experiment.method, settings),
+                runs=tuple(group),
+                references=tuple(group if is_reference else references.get(_agreeing(experiment), ())),
+                colour=colour,
+                marker=other_marker(marker, alike.index(experiment)),
+            )
+        )
+    return found
+
+
+def name_settings(
+    method: str, settings: Mapping[str, Any], words: Mapping[str, Callable[[Any], str]] | None = None
+) -> str:
+    """Name a method with some of its settings; `words` says those that it has in its own way.
+
+    >>> name_settings("ewc", {}), name_settings("ewc", {"strength": 30.0, "lr": None})
+    ('ewc', 'ewc (λ 30, step size default)')
+    >>> name_settings("icarl", {"per_class": 5}, {"per_class": "{} per class".format})
+    'icarl (5 per class)'
+    """
+    own = words or {}
+    said = [own[field](value) if field in own else _say(field, value) for field, value in settings.items()]
+    return f"{method} ({', '.join(said)})" if said else method
+
+
+def count_seeds(results: Iterable[Result]) -> str:
+    """Say of how many seeds results are: results of runs that are not all done may be of different numbers."""
+    counts = {result.seeds for result in results}
+    if counts <= {1}:
+        return "one seed"
+    low, high = min(counts), max(counts)
+    return f"{high} seeds" if low == high else f"{low} to {high} seeds"
+
+
+def sort_best_first(results: Iterable[Result]) -> list[Result]:
+    """Sort results by their task average at the end; those that are equal, by name."""
+    return sorted(results, key=lambda result: (-result.task_average.mean, result.name))
+
+
+def _say(field: str, value: Any) -> str:
+    return f"{_NAMES.get(field, field.replace('_', ' '))} {'default' if value is None else show(value)}"
+
+
+def _agreeing(experiment: Experiment) -> tuple[Any, ...]:
+    return tuple(getattr(experiment, field) for field in _AGREEING)
+
+
+def _plain(estimate: Estimate | None) -> dict[str, float | None] | None:
+    return None if estimate is None else vars(estimate)
+
+
+def _estimate_curve(curves: Sequence[Sequence[float]]) -> list[Estimate]:
+    return [Estimate.of(values) for values in zip(*curves, strict=True)]
+
+
+def _estimate(values: Sequence[float | None]) -> Estimate | None:
+    """Over seeds; None where it is not defined for every one of them."""
+    defined = [value for value in values if value is not None]
+    return Estimate.of(defined) if defined and len(defined) == len(values) else None
+
+
+def _forward_transfer(run: Records) -> float | None:
+    before = [task for task in run.tasks if "next" in task]
+    return metrics.forward_transfer([task["next"] for task in before], [task["next_untrained"] for task in before])
+
+
+def _negative_flips(run: Records) -> float | None:
+    old = run.tasks[-1]["flips"][:-1]
+    return sum(old) / len(old) if old else None
