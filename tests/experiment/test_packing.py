@@ -77,6 +77,12 @@ def test_packing_again_adds_new_runs(folder: Path) -> None:
     assert (folder / PACKED).read_bytes() == whole
 
 
+def test_nothing_to_pack(tmp_path: Path) -> None:
+    with pytest.raises(SelfReminderError, match="holds no runs that are done"):
+        pack_records(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_that_is_not_done_stays_in_its_folder(folder: Path) -> None:
     path = folder / LOGIT / RECORDS
     path.write_text(path.read_text().removesuffix('{"event": "done"}\n'))

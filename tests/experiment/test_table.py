@@ -13,7 +13,7 @@ from selfreminder.experiment.folder import write_grid
 from selfreminder.experiment.records import PACKED, RECORDS, read_records
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.table import columns, records
+from selfreminder.experiment.table import list_columns, records
 from selfreminder.training import StoppedError
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -52,7 +52,7 @@ def test_rows(folder: Path) -> None:
     rows = records(folder)
     done, partial = ([row for row in rows if row["seed"] == seed] for seed in (0, 1))
     assert len(rows) == len(done) + len(partial) == 6 + 1
-    assert all(list(row) == list(columns()) for row in rows)
+    assert all(list(row) == list(list_columns()) for row in rows)
     assert [(row["after_task"], row["on_task"]) for row in done] == [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
     found = read_records(folder / TINY.key)
     assert found is not None
@@ -69,7 +69,7 @@ def test_rows(folder: Path) -> None:
 
 
 def test_types(folder: Path) -> None:
-    of = columns()
+    of = list_columns()
     for row in records(folder, every=True):
         assert all(value is None or type(value) is of[name] for name, value in row.items())
 
@@ -96,14 +96,14 @@ def test_frames(folder: Path, name: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, name, library)
     frame = records(folder, name)
     assert frame.rows == records(folder)
-    assert list(frame.columns if name == "pandas" else frame.schema) == list(columns())
+    assert list(frame.columns if name == "pandas" else frame.schema) == list(list_columns())
     with pytest.raises(SelfReminderError, match="did you mean 'pandas'"):
         records(folder, "panda")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def test_columns_are_documented() -> None:
     text = (DOCS / "records.md").read_text(encoding="utf-8")
-    assert [name for name in columns() if f"`{name}`" not in text] == []
+    assert [name for name in list_columns() if f"`{name}`" not in text] == []
 
 
 def test_the_documented_frame_has_every_method() -> None:

@@ -2,12 +2,17 @@
 
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from selfreminder.experiment.folder import read_grid
+from selfreminder.cli.main import main
+from selfreminder.experiment.folder import GRID, read_grid
+from selfreminder.experiment.pool.grid import Grid
+from selfreminder.experiment.pool.progress import Done
 from selfreminder.experiment.records import PACKED, pack_records, read_packed
+from selfreminder.experiment.spec import Experiment
 from selfreminder.paper.claims import as_json
 from selfreminder.paper.reasons import reasons
 from selfreminder.paper.reproduction import CLAIMS, read_reproduction
@@ -23,6 +28,7 @@ def test_the_runs_are_those_of_the_figures_and_of_likely_reasons() -> None:
     assert set(read_packed(PAPER)) == of_figures | of_reasons
     grid = read_grid(PAPER)
     assert grid is not None and {run.key for run in grid} == of_figures | of_reasons
+    assert all(isinstance(job.answer, Done) for job in Grid(grid, PAPER).all), "reproduce has nothing left to run"
 
 
 @pytest.mark.parametrize("folder", sorted(RESULTS.glob("*/")), ids=lambda path: path.name)
@@ -30,6 +36,32 @@ def test_packing_again_gives_the_same_bytes(folder: Path, tmp_path: Path) -> Non
     shutil.copy(folder / PACKED, tmp_path)
     assert pack_records(tmp_path) == list(read_packed(folder))
     assert (tmp_path / PACKED).read_bytes() == (folder / PACKED).read_bytes()
+
+
+def copy_runs(keys: Collection[str], folder: Path) -> None:
+    """Pack some of the runs in another folder."""
+    lines, key = [], ""
+    for line in (PAPER / PACKED).read_text(encoding="utf-8").splitlines(keepends=True):
+        event = json.loads(line)
+        key = Experiment(**event["experiment"]).key if event["event"] == "start" else key
+        lines += [line] if key in keys else []
+    folder.mkdir()
+    (folder / PACKED).write_text("".join(lines), encoding="utf-8")
+
+
+def test_reproduce_goes_on_from_packed_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "x"
+    copy_runs([run.key for run in FIGURES["logit-bars"].experiments("small")], folder)
+    command = ["reproduce", "logit-bars", "--scale", "small", "--out", str(folder)]
+    assert main([*command, "--draw-only"]) == 0
+    drawn = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    assert drawn[folder / "figures" / "logit-bars.svg"] == (PAPER / "figures" / "logit-bars.svg").read_bytes()
+    (folder / GRID).write_text('{"figure": "logit-bars", "scale": "small"}')
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "logit-bars" in capsys.readouterr().out
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == ["figures"], "nothing was run"
+    assert {path: path.read_bytes() for path in drawn} == drawn
 
 
 def test_the_claims_are_those_of_the_records() -> None:

@@ -36,7 +36,12 @@ _REPORTED = ("flips", "chance", "bytes")
 
 
 class Writer:
-    """Appends lines to a file, from a given length on: what lies behind it is cut off."""
+    """Appends events to a run's records.
+
+    Args:
+        path: the file, which may exist.
+        length: how many of its bytes stay; what lies behind them is cut off.
+    """
 
     def __init__(self, path: Path, length: int) -> None:
         self._path = path
@@ -45,6 +50,7 @@ class Writer:
         self._file.seek(length)
 
     def write(self, event: dict[str, Any]) -> None:
+        """Append one event as a line."""
         try:
             self._file.write((json.dumps(event, ensure_ascii=False) + "\n").encode())
             self._file.flush()
@@ -53,7 +59,7 @@ class Writer:
             raise
 
     def sync(self) -> int:
-        """Make sure that all is on disk; gives the file's length."""
+        """Make sure that all is on disk, and give the file's length."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
@@ -68,17 +74,18 @@ class Writer:
 
 @dataclass(frozen=True)
 class Records:
-    """The events of one run."""
+    """The records of one run, as far as it is."""
 
     experiment: Experiment
     versions: dict[str, str]
     epochs: tuple[dict[str, Any], ...]
+    """none of a packed run"""
     tasks: tuple[dict[str, Any], ...]
     done: bool
 
     @property
     def key(self) -> str:
-        """What it is a run of, wherever it was run: the experiment's key on a CPU."""
+        """The experiment's key as it is on a CPU: the same on whatever device it was run."""
         return self.experiment.key if self.experiment.device == "cpu" else replace(self.experiment, device="cpu").key
 
     @property
@@ -191,8 +198,8 @@ def pack_records(folder: Path) -> list[str]:
     """Pack the runs of a folder that are done into one file, together with those packed before; gives all their keys.
 
     Each run's lines stay as they are, but for those of its epochs, and runs are sorted by key: the same runs give the
-    same bytes. Damaged records are refused, and a run that is there twice with different results. Folders of packed
-    runs stay; nothing needs them any more but for the memories in them.
+    same bytes. Damaged records are refused, and a run that is there twice with different results: then the file stays
+    as it was. The folders of packed runs stay too, but are needed no more.
     """
     path = folder / PACKED
     before = read_packed(folder)
@@ -206,6 +213,8 @@ def pack_records(folder: Path) -> list[str]:
             raise SelfReminderError(f"{own.parent} holds the run {key}: name it so, or move it elsewhere")
         lines = (line for line in own.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
         runs[key] = [line for line in lines if json.loads(line)["event"] != "epoch"]
+    if not runs:
+        raise SelfReminderError(f"{folder} holds no runs that are done: there is nothing to pack")
     with replace_file(path) as temporary:
         temporary.write_bytes(b"".join(line for key in sorted(runs) for line in runs[key]))
     return sorted(runs)
@@ -251,6 +260,7 @@ def _check(records: Records) -> None:
 
 
 def _check_probe(probe: dict[str, list[list[float]]]) -> None:
+    """Raise ValueError unless a probe has three square tables, one of which counts predictions."""
     classes = len(probe["confusion"])
     for name in ("confusion", "logit_mean", "logit_deviation"):
         if not classes or [len(row) for row in probe[name]] != [classes] * classes:

@@ -27,8 +27,8 @@ _MEASURED: dict[str, type] = {
 }
 
 
-def columns() -> dict[str, type]:
-    """The table's columns and their types, in order."""
+def list_columns() -> dict[str, type]:
+    """List the table's columns in order, with the type of each."""
     names = {field.name: field_type(field.name)[0] for field in fields(Experiment)}
     of_run = {_RENAMED.get(name, name): str if of is dict else of for name, of in names.items()}
     return {"run": str, **of_run, **_MEASURED}
@@ -39,10 +39,14 @@ def records(folder: str | os.PathLike[str], frame: None = None, *, every: bool =
 @overload
 def records(folder: str | os.PathLike[str], frame: Literal["pandas", "polars"], *, every: bool = False) -> Any: ...
 def records(folder: str | os.PathLike[str], frame: str | None = None, *, every: bool = False) -> Any:
-    """What the runs of a folder measured: one row for each run, task learned and task looked at.
+    """Read what runs measured as a table: one row for each run, task learned and task looked at.
 
-    A list of dicts, or a frame of pandas or polars if those are installed. Of a grid's folder, the runs of the grid
-    that was started last; with `every`, all that are there. Runs that are not done have the tasks so far.
+    docs/records.md says what the columns are. Runs that are not done have the tasks so far.
+
+    Args:
+        folder: of a grid, a comparison or one run. Packed runs are read as if they had folders.
+        frame: what to make of the rows: None for a list of dicts, "pandas" or "polars" for a frame of theirs.
+        every: take all runs of a grid's folder, not only those of the grid that was started last.
     """
     if frame not in (None, "pandas", "polars"):
         raise unknown("frame", str(frame), ("pandas", "polars"))
@@ -55,8 +59,8 @@ def records(folder: str | os.PathLike[str], frame: str | None = None, *, every: 
     except ImportError:
         raise MissingExtraError(f"frame='{frame}' needs {frame}: pip install {frame}") from None
     if frame == "pandas":
-        return library.DataFrame(rows, columns=list(columns()))
-    return library.DataFrame(rows, schema=columns())
+        return library.DataFrame(rows, columns=list(list_columns()))
+    return library.DataFrame(rows, schema=list_columns())
 
 
 def _find_runs(folder: Path, every: bool) -> list[Path]:
@@ -74,6 +78,7 @@ def _find_runs(folder: Path, every: bool) -> list[Path]:
 
 
 def _rows(name: str, run: Records) -> Iterator[dict[str, Any]]:
+    """Make the rows of one run."""
     experiment = {_RENAMED.get(key, key): parse_value(key, value) for key, value in run.experiment.as_dict().items()}
     experiment["options"] = json.dumps(run.experiment.options, sort_keys=True)
     for task in run.tasks:
