@@ -33,9 +33,8 @@ from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.status import status
 from selfreminder.experiment.sweep import read_sweep
 from selfreminder.experiment.tuning.candidates import STEP_SIZES, STRENGTHS, Tuning
-from selfreminder.experiment.tuning.choice import Outcome, Tried
-from selfreminder.experiment.tuning.search import Search
-from selfreminder.experiment.tuning.study import JOURNAL, Study, claimed, open_journal
+from selfreminder.experiment.tuning.search import Choice, Search, describe_choice
+from selfreminder.experiment.tuning.study import JOURNAL, Study, TrialResult, claimed, open_journal
 from selfreminder.experiment.tuning.tuned import (
     TUNED,
     describe_untuned,
@@ -78,99 +77,99 @@ def finish(search: Search) -> Search:
 def test_test_accuracy_has_no_influence(tmp_path: Path) -> None:
     """Test and validation data rank the candidates in opposite ways: validation data decides."""
     asked = tuning("fsr-logit", values={"strength": (1.0, 2.0, 3.0)}, at={"tasks": 2})
-    (choice,) = asked.choices
-    for settings, validation, test in zip(choice.grid(), (0.2, 0.9, 0.4), (0.9, 0.1, 0.6)):
-        for one in choice.runs(settings):
+    (candidates,) = asked.candidates
+    for settings, validation, test in zip(candidates.combine(), (0.2, 0.9, 0.4), (0.9, 0.1, 0.6)):
+        for one in candidates.runs(settings):
             make_records(tmp_path, one, [[0.5], [validation, 0.5]], test)
-    (outcome,) = Search(asked, tmp_path).outcomes()
-    assert [trial.value for trial in outcome.tried] == [0.35, 0.7, 0.45]
-    assert outcome.chosen == outcome.tried[1]
-    entry = asked.entry(outcome)
+    (choice,) = Search(asked, tmp_path).choose()
+    assert [trial.value for trial in choice.results] == [0.35, 0.7, 0.45]
+    assert choice.chosen == choice.results[1]
+    entry = describe_choice(choice, asked)
     assert entry["strength"] == 2.0
     assert entry["validation"] == {"1": 0.35, "2": 0.7, "3": 0.45}
 
 
 def test_the_value_is_the_mean_over_seeds_of_all_tasks_at_the_end(tmp_path: Path) -> None:
     asked = tuning("ewc", values={"strength": (1.0,)}, seeds=3, at={"tasks": 2})
-    (choice,) = asked.choices
-    assert [one.seed for one in choice.runs({"strength": 1.0})] == [100, 101, 102]
-    for one, last in zip(choice.runs({"strength": 1.0}), ([0.1, 0.3], [0.2, 0.6], [0.3, 0.9])):
+    (candidates,) = asked.candidates
+    assert [one.seed for one in candidates.runs({"strength": 1.0})] == [100, 101, 102]
+    for one, last in zip(candidates.runs({"strength": 1.0}), ([0.1, 0.3], [0.2, 0.6], [0.3, 0.9])):
         make_records(tmp_path, one, [[1.0], last])
-    (outcome,) = Search(asked, tmp_path).outcomes()
-    assert outcome.chosen is not None
-    assert outcome.chosen.value == 0.4
-    assert outcome.chosen.by_seed == pytest.approx((0.2, 0.4, 0.6))
-    assert outcome.chosen.stderr == pytest.approx(0.2 / 3**0.5)
+    (choice,) = Search(asked, tmp_path).choose()
+    assert choice.chosen is not None
+    assert choice.chosen.value == 0.4
+    assert choice.chosen.by_seed == pytest.approx((0.2, 0.4, 0.6))
+    assert choice.chosen.stderr == pytest.approx(0.2 / 3**0.5)
 
 
 def test_sgds_step_size_is_judged_by_the_newest_task(tmp_path: Path) -> None:
     asked = tuning("sgd", values={"lr": (0.01, 0.1, 1.0)}, seeds=1, at={"tasks": 2})
-    (choice,) = asked.choices
-    (adam,) = choice.reference_runs
+    (candidates,) = asked.candidates
+    (adam,) = candidates.reference_runs
     assert (adam.method, adam.seed, adam.tasks) == ("adam", 100, 2)
     make_records(tmp_path, adam, [[0.8], [0.1, 0.9]])
     # The last is best at the end, the first forgets nothing since it learns nothing.
-    for settings, matrix in zip(choice.grid(), ([[0.5], [0.5, 0.5]], [[0.8], [0.0, 0.87]], [[0.9], [0.9, 0.9]])):
-        make_records(tmp_path, *choice.runs(settings), matrix)
-    (outcome,) = (search := Search(asked, tmp_path)).outcomes()
+    for settings, matrix in zip(candidates.combine(), ([[0.5], [0.5, 0.5]], [[0.8], [0.0, 0.87]], [[0.9], [0.9, 0.9]])):
+        make_records(tmp_path, *candidates.runs(settings), matrix)
+    (choice,) = (search := Search(asked, tmp_path)).choose()
     assert search.is_complete
-    assert outcome.adams_newest == 0.85
-    assert [trial.value for trial in outcome.tried] == [0.5, 0.835, 0.9]
-    assert outcome.chosen == outcome.tried[1]
-    assert asked.entry(outcome)["adams_newest"] == 0.85
-    assert not Study(choice, replace(asked, prune=True), open_journal(tmp_path)).prunes
+    assert choice.adams_newest == 0.85
+    assert [trial.value for trial in choice.results] == [0.5, 0.835, 0.9]
+    assert choice.chosen == choice.results[1]
+    assert describe_choice(choice, asked)["adams_newest"] == 0.85
+    assert not Study(candidates, replace(asked, prune=True), open_journal(tmp_path)).prunes
     (tmp_path / adam.key / RECORDS).unlink()
     assert not Search(asked, tmp_path).is_complete  # there is nothing to measure by
 
 
 def test_adams_step_size_is_judged_by_the_newest_task(tmp_path: Path) -> None:
     asked = tuning("adam", values={"lr": (0.01, 0.1)}, seeds=1, at={"tasks": 2})
-    (choice,) = asked.choices
-    assert choice.reference_runs == []
-    for settings, matrix in zip(choice.grid(), ([[0.5], [0.5, 0.5]], [[0.8], [0.0, 0.6]])):
-        make_records(tmp_path, *choice.runs(settings), matrix)
-    (outcome,) = Search(asked, tmp_path).outcomes()
-    assert [trial.value for trial in outcome.tried] == [0.5, 0.7]
-    assert outcome.chosen == outcome.tried[1]
+    (candidates,) = asked.candidates
+    assert candidates.reference_runs == []
+    for settings, matrix in zip(candidates.combine(), ([[0.5], [0.5, 0.5]], [[0.8], [0.0, 0.6]])):
+        make_records(tmp_path, *candidates.runs(settings), matrix)
+    (choice,) = Search(asked, tmp_path).choose()
+    assert [trial.value for trial in choice.results] == [0.5, 0.7]
+    assert choice.chosen == choice.results[1]
 
 
-(SGD,), (EWC,) = tuning("sgd").choices, tuning("ewc").choices
+(SGD,), (EWC,) = tuning("sgd").candidates, tuning("ewc").candidates
 accuracies = st.lists(st.integers(0, 1000).map(lambda thousandths: thousandths / 1000), min_size=1, max_size=6)
 
 
 @given(accuracies, st.integers(0, 1000))
 def test_the_rule_for_sgd(values: list[float], thousandths: int) -> None:
     """The smallest step size within 2 points of adam; if none is, the largest."""
-    tried = [Tried({"lr": 0.1 * (i + 1)}, "done", value) for i, value in enumerate(values)]
-    chosen = Outcome(SGD, tried[::-1], "", thousandths / 1000).chosen
+    tried = [TrialResult({"lr": 0.1 * (i + 1)}, "done", value) for i, value in enumerate(values)]
+    chosen = Choice(SGD, tried[::-1], "", thousandths / 1000).chosen
     near = [i for i, value in enumerate(values) if round(value * 1000) >= thousandths - 20]
     assert chosen == tried[near[0] if near else -1]
 
 
 @given(accuracies)
 def test_of_equals_the_smallest_is_chosen(values: list[float]) -> None:
-    tried = [Tried({"strength": float(i)}, "done", value) for i, value in enumerate(values)]
-    assert Outcome(EWC, tried, "").chosen == tried[values.index(max(values))]
+    tried = [TrialResult({"strength": float(i)}, "done", value) for i, value in enumerate(values)]
+    assert Choice(EWC, tried, "").chosen == tried[values.index(max(values))]
 
 
 def test_what_has_no_value_is_never_chosen() -> None:
-    (choice,) = tuning("ewc").choices
-    bad = [Tried({"strength": 1.0}, "diverged"), Tried({"strength": 2.0}, "pruned")]
-    assert Outcome(choice, bad, "").chosen is None
-    good = Tried({"strength": 3.0}, "done", 0.0)
-    outcome = Outcome(choice, [*bad, good], "study")
-    assert outcome.chosen == good
-    entry = tuning("ewc").entry(outcome)
+    (candidates,) = tuning("ewc").candidates
+    bad = [TrialResult({"strength": 1.0}, "diverged"), TrialResult({"strength": 2.0}, "pruned")]
+    assert Choice(candidates, bad, "").chosen is None
+    good = TrialResult({"strength": 3.0}, "done", 0.0)
+    choice = Choice(candidates, [*bad, good], "study")
+    assert choice.chosen == good
+    entry = describe_choice(choice, tuning("ewc"))
     assert entry["validation"] == {"3": 0.0}
     assert entry["unfinished"] == {"1": "diverged", "2": "pruned"}
 
 
 def test_a_choice_at_the_edge_is_said() -> None:
-    (choice,) = tuning("ewc", values={"strength": (1.0, 2.0, 3.0)}).choices
+    (candidates,) = tuning("ewc", values={"strength": (1.0, 2.0, 3.0)}).candidates
 
     def edge(best: float) -> dict[str, str]:
-        tried = [Tried({"strength": value}, "done", float(value == best)) for value in (1.0, 2.0, 2.5, 3.0)]
-        return Outcome(choice, tried, "").at_edge
+        tried = [TrialResult({"strength": value}, "done", float(value == best)) for value in (1.0, 2.0, 2.5, 3.0)]
+        return Choice(candidates, tried, "").at_edge
 
     assert [edge(best) for best in (1.0, 2.0, 3.0)] == [{"strength": "smallest"}, {}, {"strength": "largest"}]
 
@@ -180,23 +179,23 @@ def test_a_choice_at_the_edge_is_said() -> None:
 
 def test_usual_candidates() -> None:
     found = tuning("fsr-logit", "sgd", "adam", "ewc")
-    assert {c.method: dict(c.candidates) for c in found.choices} == {
+    assert {c.method: dict(c.values) for c in found.candidates} == {
         "fsr-logit": {"strength": STRENGTHS["fsr-logit"]},
         "sgd": {"lr": (0.001, 0.003, 0.01, 0.03, 0.1)},
         "ewc": {"strength": STRENGTHS["ewc"]},
     }
     assert found.skipped == ["adam"]
     both = tuning("ewc", "adam", "sgd", fields=("strength", "lr"))
-    assert {c.method: list(c.candidates) for c in both.choices} == {
+    assert {c.method: list(c.values) for c in both.candidates} == {
         "ewc": ["strength", "lr"],
         "adam": ["lr"],
         "sgd": ["lr"],
     }
-    assert both.choices[1].candidates["lr"] == (0.0001, 0.0004, 0.0008, 0.0016)
-    assert len(both.choices[0].grid()) == len(STRENGTHS["ewc"]) * 4
+    assert both.candidates[1].values["lr"] == (0.0001, 0.0004, 0.0008, 0.0016)
+    assert len(both.candidates[0].combine()) == len(STRENGTHS["ewc"]) * 4
     hats = Comparison(benchmark="split-cifar100", methods=("hat", "sgd", "ewc"))
     assert Tuning(comparison=hats).skipped == ["sgd"]  # its step size is that of the protocol
-    assert {c.candidates["lr"] for c in Tuning(comparison=hats, fields=("lr",)).choices} == {STEP_SIZES["plateau"]}
+    assert {c.values["lr"] for c in Tuning(comparison=hats, fields=("lr",)).candidates} == {STEP_SIZES["plateau"]}
     with_strength = [name for name in methods.names() if "strength" in methods.method_class(name).__dataclass_fields__]
     assert sorted(with_strength) == sorted(STRENGTHS)
 
@@ -204,13 +203,13 @@ def test_usual_candidates() -> None:
 def test_by_default_the_methods_of_a_comparison() -> None:
     found = tuning()
     compared = dict.fromkeys(e.method for e in Comparison(benchmark="permuted-mnist").experiments)
-    assert [c.method for c in found.choices] + found.skipped == [m for m in compared if m != "adam"] + ["adam"]
+    assert [c.method for c in found.candidates] + found.skipped == [m for m in compared if m != "adam"] + ["adam"]
 
 
 def test_runs_are_those_of_a_comparison_but_for_what_is_tuned() -> None:
     """So that they are found again, whatever was tuned before."""
-    (strength,) = tuning("fsr-logit").choices
-    (both,) = tuning("fsr-logit", fields=("strength", "lr")).choices
+    (strength,) = tuning("fsr-logit").candidates
+    (both,) = tuning("fsr-logit", fields=("strength", "lr")).candidates
     own = Comparison(benchmark="permuted-mnist", methods=("fsr-logit",)).experiments[0]
     (one, _) = strength.runs({"strength": 0.3})
     assert one == replace(own, seed=100, strength=0.3)
@@ -222,22 +221,22 @@ def test_runs_are_those_of_a_comparison_but_for_what_is_tuned() -> None:
 def test_the_study_does_not_depend_on_what_the_table_has_by_now(tmp_path: Path) -> None:
     table = tmp_path / "x.toml"
     table.write_text("[permuted-mnist.demo.ewc]\nstrength = 77\n")
-    (one,), (other,) = (tuning("ewc", at={"tuned": path}).choices for path in (None, table))
+    (one,), (other,) = (tuning("ewc", at={"tuned": path}).candidates for path in (None, table))
     assert one.digest() == other.digest()
-    (more_seeds,) = tuning("ewc", seeds=3).choices
+    (more_seeds,) = tuning("ewc", seeds=3).candidates
     assert more_seeds.digest() != one.digest()
 
 
 def test_other_sizes_have_sections_of_their_own() -> None:
     def section(method: str, size: Size) -> tuple[str, ...]:
-        (choice,) = tuning(method, at={"size": size}).choices
-        return choice.section[2:]
+        (candidates,) = tuning(method, at={"size": size}).candidates
+        return candidates.section[2:]
 
     assert section("fsr-logit", Size(1)) == ("fsr-logit", "at_per_class", "1")
     assert section("fsr-logit", Size(budget="64KB")) == ("fsr-logit", "at_budget", "64000")
     assert section("fsr-logit", Size(10)) == ("fsr-logit",)  # the scale's own
     assert section("ewc", Size(1)) == ("ewc",)  # it keeps no items
-    (own,), (other,) = (tuning("ewc", at={"size": size}).choices for size in (None, Size(1)))
+    (own,), (other,) = (tuning("ewc", at={"size": size}).candidates for size in (None, Size(1)))
     assert own == other
 
 
@@ -251,15 +250,15 @@ def curve_of(strength: float) -> float:
 def tpe(folder: Path, trials: int, total: int = 6, **settings: Any) -> list[dict[str, Any]]:
     """What is asked when so many trials are run one after the other, at most, of a total."""
     asked = tuning("fsr-logit", sampler="tpe", trials=total, **settings)
-    (choice,) = asked.choices
-    study = Study(choice, asked, open_journal(folder))
+    (candidates,) = asked.candidates
+    study = Study(candidates, asked, open_journal(folder))
     found = []
     while len(found) < trials:
         trial = next(iter(study.open.values()), None) or study.ask()
         if trial is None:
             break
         found.append(trial.settings)
-        study.complete(trial, curve_of(trial.settings["strength"]))
+        study.tell(trial, TrialResult(trial.settings, "done", curve_of(trial.settings["strength"])))
     return found
 
 
@@ -280,12 +279,12 @@ def test_tpe_samples_beyond_the_candidates_and_goes_on_as_if_not_interrupted(tmp
 
 def test_trials_at_once_differ(tmp_path: Path) -> None:
     asked = tuning("ewc", sampler="tpe", trials=20, fields=("strength", "lr"))
-    study = Study(asked.choices[0], asked, open_journal(tmp_path))
+    study = Study(asked.candidates[0], asked, open_journal(tmp_path))
     begun = [study.ask() for _ in range(21)]
     assert begun.pop() is None
     assert len({str(trial.settings) for trial in begun if trial}) == 20
     # All of them are taken up again.
-    again = Study(asked.choices[0], asked, open_journal(tmp_path))
+    again = Study(asked.candidates[0], asked, open_journal(tmp_path))
     assert again.open == study.open
 
 
@@ -298,10 +297,10 @@ def test_whole_numbers_names_and_switches(tmp_path: Path) -> None:
     }
     for sampler, count in (("grid", 16), ("tpe", 8)):
         asked = tuning("fsr-logit", sampler=sampler, values=values, trials=8 if sampler == "tpe" else None)
-        study = Study(asked.choices[0], asked, open_journal(tmp_path))
+        study = Study(asked.candidates[0], asked, open_journal(tmp_path))
         while study.ask():
             pass
-        again = Study(asked.choices[0], asked, open_journal(tmp_path))
+        again = Study(asked.candidates[0], asked, open_journal(tmp_path))
         assert len(again.open) == count
         for trial in again.open.values():
             assert isinstance(trial.settings["batch_size"], int)
@@ -312,31 +311,31 @@ def test_whole_numbers_names_and_switches(tmp_path: Path) -> None:
 
 def grid_study(folder: Path) -> Study:
     asked = tuning("ewc", values={"strength": (1.0, 2.0, 3.0)})
-    return Study(asked.choices[0], asked, open_journal(folder))
+    return Study(asked.candidates[0], asked, open_journal(folder))
 
 
 def test_a_journal_that_was_cut_anywhere_goes_on(tmp_path: Path) -> None:
     """A kill, or a power cut, leaves some first bytes of what was written, or garbage in place of the last."""
     study = grid_study(tmp_path)
     for value, trial in zip((0.1, 0.3, 0.2), list(study.open.values())):
-        study.complete(trial, value)
+        study.tell(trial, TrialResult(trial.settings, "done", value))
     whole = (tmp_path / JOURNAL).read_bytes()
     last_line = len(whole.rstrip(b"\n").rpartition(b"\n")[0]) + 1
     cuts = [*range(0, len(whole), 97), *range(last_line - 1, len(whole) + 1, 19)]
     for cut, garbage in zip(cuts, cycle((b"", b"\0" * 40, b'{"op_code": 4, "tri'))):
         (tmp_path / JOURNAL).write_bytes(whole[:cut] + garbage)
         again = grid_study(tmp_path)
-        states = [trial.state for trial in again.outcome(tmp_path).tried]
+        states = [trial.state for trial in again.results(tmp_path)]
         assert len(states) == 3
         assert states.count("unfinished") == len(again.open)
         for trial in list(again.open.values()):
-            again.complete(trial, 0.05)
+            again.tell(trial, TrialResult(trial.settings, "done", 0.05))
         once_more = grid_study(tmp_path)
-        assert [trial.settings["strength"] for trial in once_more.outcome(tmp_path).tried] == [1.0, 2.0, 3.0]
+        assert [trial.settings["strength"] for trial in once_more.results(tmp_path)] == [1.0, 2.0, 3.0]
         assert not once_more.open
     # All but the last trial survive the loss of the last line.
     (tmp_path / JOURNAL).write_bytes(whole[:-1])
-    assert [trial.value for trial in grid_study(tmp_path).outcome(tmp_path).tried] == [0.1, 0.3, None]
+    assert [trial.value for trial in grid_study(tmp_path).results(tmp_path)] == [0.1, 0.3, None]
 
 
 def test_a_journal_that_is_damaged_in_the_middle_is_said(tmp_path: Path) -> None:
@@ -356,21 +355,21 @@ def test_a_journal_of_something_else_is_said(tmp_path: Path) -> None:
 def test_what_falls_behind_is_pruned(tmp_path: Path) -> None:
     """Averages go down from task to task: what counts is the median of others after the same task."""
     asked = tuning("ewc", prune=True, at={"tasks": 6})
-    study = Study(asked.choices[0], asked, open_journal(tmp_path))
+    study = Study(asked.candidates[0], asked, open_journal(tmp_path))
     first, *others = study.open.values()
     assert not study.falls_behind(first, [0.1, 0.1, 0.1, 0.1])  # nothing to be compared with yet
-    assert study.noted(first) == 4
+    assert study.count_noted(first) == 4
     for level, trial in zip((0.0, 0.01, 0.02, 0.03), others):
         study.falls_behind(trial, [level + 0.9 - 0.1 * task for task in range(6)])
-        study.complete(trial, level + 0.4)
+        study.tell(trial, TrialResult(trial.settings, "done", level + 0.4))
     last = others[4]
     curve = [0.9 - 0.1 * task for task in range(6)]
     assert not study.falls_behind(last, [0.1])  # too early
     assert not study.falls_behind(last, [0.1, 0.1])
     assert not study.falls_behind(last, [0.1, 0.1, curve[2] + 0.02])
     assert study.falls_behind(last, [0.9, 0.9, 0.9, curve[3] + 0.01])
-    study.prune(last)
-    states = [trial.state for trial in study.outcome(tmp_path).tried]
+    study.tell(last, TrialResult(last.settings, "pruned"))
+    states = [trial.state for trial in study.results(tmp_path)]
     assert states == ["unfinished", "done", "done", "done", "done", "pruned"]
 
 
@@ -425,21 +424,21 @@ def test_a_run_that_nobody_wants_is_left_and_its_worker_goes_on(tmp_path: Path) 
 def test_a_trial_that_falls_behind_is_left(tmp_path: Path) -> None:
     at = {"tasks": 6, "epochs": 4, "width": 0.1}
     asked = tuning("adam", values={"lr": (0.1, 0.2, 0.3, 0.4, 1e-6)}, prune=True, seeds=2, at=at)
-    (choice,) = asked.choices
-    *better, behind = choice.grid()
+    (candidates,) = asked.candidates
+    *better, behind = candidates.combine()
     for settings in better:
-        for one in choice.runs(settings):
+        for one in candidates.runs(settings):
             make_records(tmp_path, one, [[0.99] * (task + 1) for task in range(6)])
-    first, _ = choice.runs(behind)
+    first, _ = candidates.runs(behind)
     make_records(tmp_path, first, [[0.1] * (task + 1) for task in range(3)], done=False)
     search = Search(asked, tmp_path, 2)
     left = [job for job in search.grid.all if job.answer is None]
-    assert [job.experiment for job in left] == choice.runs(behind)
+    assert [job.experiment for job in left] == candidates.runs(behind)
     left[0].progress = Progress(task=4, tasks=6, epoch=1, epochs=4, average=0.1, fraction=0.5)
     search.take(left[0])
     assert all(job.unwanted for job in left)
-    (outcome,) = search.outcomes()
-    assert [trial.state for trial in outcome.tried] == ["done"] * 4 + ["pruned"]
+    (choice,) = search.choose()
+    assert [trial.state for trial in choice.results] == ["done"] * 4 + ["pruned"]
     # Started again, what is done counts as done, and what was pruned is not left to be done.
     again = Search(asked, tmp_path, 2)
     finish(again)
@@ -467,10 +466,10 @@ def test_what_diverges_is_as_bad_as_can_be(tmp_path: Path) -> None:
     asked = tuning("adam", values={"lr": (0.001, 1e30)}, seeds=1, at=at)
     search = finish(Search(asked, tmp_path, 1))
     assert search.is_complete
-    (outcome,) = search.outcomes()
-    assert [trial.state for trial in outcome.tried] == ["done", "diverged"]
-    assert outcome.chosen == outcome.tried[0]
-    assert asked.entry(outcome)["unfinished"] == {"1e+30": "diverged"}
+    (choice,) = search.choose()
+    assert [trial.state for trial in choice.results] == ["done", "diverged"]
+    assert choice.chosen == choice.results[0]
+    assert describe_choice(choice, asked)["unfinished"] == {"1e+30": "diverged"}
 
 
 def test_a_defect_leaves_a_trial_for_later(tmp_path: Path) -> None:
@@ -480,7 +479,7 @@ def test_a_defect_leaves_a_trial_for_later(tmp_path: Path) -> None:
     job.answer = Failed("ZeroDivisionError", "error")
     assert search.take(job) == []
     assert not search.is_complete
-    assert search.outcomes()[0].chosen is None
+    assert search.choose()[0].chosen is None
     job.answer = Failed("too large", "mistake")
     with pytest.raises(SelfReminderError, match="too large"):
         search.take(job)
@@ -663,32 +662,32 @@ def test_a_form_that_cannot_be_replaced_is_left_alone(tmp_path: Path) -> None:
 # Figures --------------------------------------------------------------------------------------------------
 
 
-def outcome_of(tried: list[Tried], values: dict[str, tuple[Any, ...]], method: str = "ewc") -> Outcome:
-    (choice,) = tuning(method, values=values).choices
-    return Outcome(choice, tried, "study", 0.8 if choice.reference else None)
+def choice_of(tried: list[TrialResult], values: dict[str, tuple[Any, ...]], method: str = "ewc") -> Choice:
+    (candidates,) = tuning(method, values=values).candidates
+    return Choice(candidates, tried, "study", 0.8 if candidates.reference else None)
 
 
 @pytest.mark.parametrize("kind", ["curve", "lines", "cloud", "names", "zero", "sgd", "one"])
 def test_figures(tmp_path: Path, kind: str) -> None:
     if kind == "curve":
-        tried = [Tried({"strength": 10.0**i}, "done", 0.5 + i / 10, (0.4, 0.6)) for i in range(3)]
-        tried += [Tried({"strength": 1e3}, "diverged"), Tried({"strength": 1e4}, "pruned")]
-        outcome = outcome_of(tried, {"strength": tuple(10.0**i for i in range(5))})
+        tried = [TrialResult({"strength": 10.0**i}, "done", 0.5 + i / 10, (0.4, 0.6)) for i in range(3)]
+        tried += [TrialResult({"strength": 1e3}, "diverged"), TrialResult({"strength": 1e4}, "pruned")]
+        choice = choice_of(tried, {"strength": tuple(10.0**i for i in range(5))})
     elif kind == "names":
-        tried = [Tried({"over_tasks": name}, "done", 0.5) for name in ("sum", "mean")]
-        outcome = outcome_of(tried, {"over_tasks": ("sum", "mean")}, "fsr-logit")
+        tried = [TrialResult({"over_tasks": name}, "done", 0.5) for name in ("sum", "mean")]
+        choice = choice_of(tried, {"over_tasks": ("sum", "mean")}, "fsr-logit")
     elif kind == "zero":
-        outcome = outcome_of([Tried({"strength": i}, "done", 0.5) for i in (0.0, 1.0)], {"strength": (0.0, 1.0)})
+        choice = choice_of([TrialResult({"strength": i}, "done", 0.5) for i in (0.0, 1.0)], {"strength": (0.0, 1.0)})
     elif kind == "one":
-        outcome = outcome_of([Tried({"lr": 3.9e-5}, "done", 0.1, (0.1,))], {"lr": (1e-4, 1e-3)}, "adam")
+        choice = choice_of([TrialResult({"lr": 3.9e-5}, "done", 0.1, (0.1,))], {"lr": (1e-4, 1e-3)}, "adam")
     elif kind == "sgd":
-        outcome = outcome_of([Tried({"lr": i}, "done", i) for i in (0.1, 1.0)], {"lr": (0.1, 1.0)}, "sgd")
+        choice = choice_of([TrialResult({"lr": i}, "done", i) for i in (0.1, 1.0)], {"lr": (0.1, 1.0)}, "sgd")
     else:
         lrs = (0.1, 0.2) if kind == "lines" else tuple(0.01 * i for i in range(1, 13))
-        tried = [Tried({"strength": 1.0 + i % 4, "lr": lrs[i % len(lrs)]}, "done", i / 12) for i in range(12)]
-        outcome = outcome_of(tried, {"strength": (1.0, 2.0, 3.0, 4.0), "lr": lrs})
+        tried = [TrialResult({"strength": 1.0 + i % 4, "lr": lrs[i % len(lrs)]}, "done", i / 12) for i in range(12)]
+        choice = choice_of(tried, {"strength": (1.0, 2.0, 3.0, 4.0), "lr": lrs})
     for name in ("a", "b"):
-        png, svg = draw_tuning(outcome, "title", tmp_path / name)
+        png, svg = draw_tuning(choice, "title", tmp_path / name)
         assert png.read_bytes()[:4] == b"\x89PNG"
         assert b"<svg" in svg.read_bytes()
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
@@ -697,9 +696,9 @@ def test_figures(tmp_path: Path, kind: str) -> None:
 def test_a_title_does_not_run_over_the_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
     monkeypatch.setattr("selfreminder.report.figures.save", lambda figure, _: kept.append(figure) or [])
-    outcome = outcome_of([Tried({"strength": 1.0}, "done", 0.5)], {"strength": (1.0,)})
+    choice = choice_of([TrialResult({"strength": 1.0}, "done", 0.5)], {"strength": (1.0,)})
     long = "fsr-logitlab on nonlinear-mnist (embedded-mnist), scale small, memory of 10 per class and some more words"
-    draw_tuning(outcome, f"{long}\nall tasks at the end; one seed", tmp_path / "x")
+    draw_tuning(choice, f"{long}\nall tasks at the end; one seed", tmp_path / "x")
     (figure,) = kept
     assert figure.get_suptitle().endswith("\nall tasks at the end; one seed")
     figure.draw_without_rendering()
@@ -708,7 +707,7 @@ def test_a_title_does_not_run_over_the_edges(tmp_path: Path, monkeypatch: pytest
 
 
 def test_no_figure_of_nothing(tmp_path: Path) -> None:
-    assert draw_tuning(outcome_of([], {"strength": (1.0,)}), "title", tmp_path / "x") == []
+    assert draw_tuning(choice_of([], {"strength": (1.0,)}), "title", tmp_path / "x") == []
 
 
 # The command ----------------------------------------------------------------------------------------------
@@ -810,9 +809,9 @@ def test_tunings_at_once_put_all_they_chose_into_one_table(tmp_path: Path, monke
 
 def test_what_is_a_comparisons_own_is_not_written(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["tune", "permuted-mnist", "-m", "adam", "--values", "epochs=1,2", "--seeds", "1", "--out", "x"]
-    (choice,) = tuning("adam", values={"epochs": (1, 2)}, seeds=1).choices
-    for settings in choice.grid():
-        make_records(in_folder / "x", *choice.runs(settings), [[0.5] * (task + 1) for task in range(10)])
+    (candidates,) = tuning("adam", values={"epochs": (1, 2)}, seeds=1).candidates
+    for settings in candidates.combine():
+        make_records(in_folder / "x", *candidates.runs(settings), [[0.5] * (task + 1) for task in range(10)])
     (in_folder / "mine.toml").write_text("")
     assert main([*command, "--into", "mine.toml"]) == 2
     assert "a table has no place for all of these fields" in capsys.readouterr().err
@@ -880,8 +879,8 @@ def test_folders(tmp_path: Path) -> None:
         claimed(tmp_path / "new"),
     ):
         pass
-    (choice,) = tuning("ewc").choices
-    make_records(tmp_path / "runs", choice.base, [[0.5]])
+    (candidates,) = tuning("ewc").candidates
+    make_records(tmp_path / "runs", candidates.base, [[0.5]])
     with claimed(tmp_path / "runs"):
         pass
     (tmp_path / "runs" / "comparison.json").write_text("{}")

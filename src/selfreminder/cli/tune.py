@@ -15,13 +15,12 @@ from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison
 from selfreminder.cli.tables import print_table
 from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.spec import parse_text
-from selfreminder.experiment.tuning.candidates import TUNABLE, Tuning
-from selfreminder.experiment.tuning.choice import Choice, Outcome, Tried, text_of
+from selfreminder.experiment.tuning.candidates import TUNABLE, Candidates, Tuning, format_value
 from selfreminder.experiment.tuning.tuned import read_table, write_sections
 from selfreminder.report.results import Estimate
 
 if TYPE_CHECKING:
-    from selfreminder.experiment.tuning.search import Search
+    from selfreminder.experiment.tuning.search import Choice, Search
 
 TABLE = "tuned.toml"
 _HEADER = "# Chosen on validation data by `selfreminder tune`: each section says by which command, and of what.\n"
@@ -98,8 +97,8 @@ def tune(
     comparison = comparison_of(benchmark, scale, methods, kept, extent, device, tuned, seeds=1)
     tuning = Tuning(
         comparison=comparison,
-        fields=() if fields is None else tuple(_field(name) for name in fields.split(",")),
-        values=_candidates(values),
+        fields=() if fields is None else tuple(_parse_field(name) for name in fields.split(",")),
+        values=_parse_values(values),
         sampler=sampler,
         trials=trials,
         seeds=seeds,
@@ -110,7 +109,7 @@ def tune(
     from selfreminder.experiment.tuning.search import Search  # noqa: PLC0415
     from selfreminder.experiment.tuning.study import claimed  # noqa: PLC0415
 
-    for name in tuning.choices[0].base.data_sets:
+    for name in tuning.candidates[0].base.data_sets:
         fetch(name, data_dir)
     folder = out or Path("runs") / f"tune-{comparison.name}"
     with claimed(folder):
@@ -122,38 +121,38 @@ def tune(
         except KeyboardInterrupt:
             how_to_go_on(folder)
             return 130
-        _present(tuning, search.outcomes(), folder, into, json)
+        _present(tuning, search.choose(), folder, into, json)
     say_failures(search.grid)
     return 0 if search.is_complete else 1
 
 
 def _check(tuning: Tuning, jobs: int | None, into: Path | None) -> None:
     check_jobs(jobs)
-    if not tuning.choices:
+    if not tuning.candidates:
         raise SelfReminderError(f"there is nothing to tune for {', '.join(tuning.skipped)}: see --fields")
     if into is not None:
         if into.exists():
             read_table(into)
         elif not into.absolute().parent.is_dir():
             raise SelfReminderError(f"--into {into}: {into.parent} is no folder")
-        if not tuning.writable:
+        if not tuning.is_writable:
             raise SelfReminderError(f"a table has no place for all of these fields: leave --into {into} out")
 
 
-def _field(text: str) -> str:
+def _parse_field(text: str) -> str:
     name = text.strip().replace("-", "_")
     if name not in TUNABLE:
         raise unknown("field", name, TUNABLE)
     return name
 
 
-def _candidates(texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
+def _parse_values(texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
     found: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, listed = text.partition("=")
         if not equals or not listed.strip():
             raise SelfReminderError(f"--values {text}: write a field and its candidates, such as strength=10,30,100")
-        name = _field(name)
+        name = _parse_field(name)
         try:
             found[name] = (*found.get(name, ()), *(parse_text(name, each.strip()) for each in listed.split(",")))
         except SelfReminderError as error:
@@ -164,51 +163,37 @@ def _candidates(texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
 def _run(search: "Search") -> None:
     with closing(watched(search.grid)) as news:  # closing it ends the workers
         for job in news:
-            for choice, tried in search.take(job):
-                print(f"{choice.method} {_words(tried)}: {_result(tried)}", file=sys.stderr, flush=True)
+            for candidates, result in search.take(job):
+                settings = ", ".join(f"{name} {format_value(value)}" for name, value in result.settings.items())
+                ended = result.state if result.value is None else f"validation {result.value:.4f}"
+                print(f"{candidates.method} {settings}: {ended}", file=sys.stderr, flush=True)
 
 
-def _words(tried: Tried) -> str:
-    return ", ".join(f"{name} {text_of(value)}" for name, value in tried.settings.items())
-
-
-def _result(tried: Tried) -> str:
-    return tried.state if tried.value is None else f"validation {tried.value:.4f}"
-
-
-def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path | None, as_json: bool) -> None:
+def _present(tuning: Tuning, choices: list["Choice"], folder: Path, into: Path | None, as_json: bool) -> None:
+    """Draw the figures, write the tables, and print what was chosen."""
     # matplotlib takes half a second to import: only when there is something to draw.
+    from selfreminder.experiment.tuning.search import describe_choice  # noqa: PLC0415
     from selfreminder.report.figures import draw_tuning  # noqa: PLC0415
 
-    figures = {}
-    for outcome in outcomes:
-        title = _title(tuning, outcome.choice)
-        figures[outcome.choice.method] = draw_tuning(outcome, title, folder / outcome.choice.name)
-    found = [outcome for outcome in outcomes if outcome.chosen is not None]
-    sections = {outcome.choice.section: tuning.entry(outcome) for outcome in found}
-    table = folder / TABLE if tuning.writable else None
+    figures = [
+        draw_tuning(choice, _title(tuning, choice.candidates), folder / choice.candidates.name) for choice in choices
+    ]
+    sections = {
+        choice.candidates.section: describe_choice(choice, tuning) for choice in choices if choice.chosen is not None
+    }
+    table = folder / TABLE if tuning.is_writable else None
     if table is not None and sections:
-        write_sections(table, sections, _HEADER)
-        if into is not None:
-            write_sections(into, sections, _HEADER)
+        for path in (table, into):
+            if path is not None:
+                write_sections(path, sections, _HEADER)
     if as_json:
-        results = [_as_dict(outcome, figures[outcome.choice.method]) for outcome in outcomes]
+        results = [_as_dict(choice, paths) for choice, paths in zip(choices, figures)]
         at = {"benchmark": tuning.comparison.benchmark, "scale": tuning.comparison.scale, "folder": str(folder)}
         about = {"table": table and str(table), "skipped": tuning.skipped}
         print(json_format.dumps({**at, **about, "results": results}, indent=1))
         return
-    names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.choice.candidates))
-    rows = []
-    for outcome in outcomes:
-        best, count = outcome.chosen, str(len(outcome.tried))
-        chosen = [text_of(best.settings[n]) if best and n in best.settings else "-" for n in names]
-        rows.append([outcome.choice.method, *chosen, show_estimate(_estimate(best)), count])
-    print_table(["method", *names, "validation", "trials"], rows)
-    for outcome in found:
-        for name, word in outcome.at_edge.items():
-            value = outcome.chosen and text_of(outcome.chosen.settings[name])
-            print(f"{outcome.choice.method}: {name} {value} is the {word} candidate; --values {name}=… goes beyond it")
-    if drawn := [str(path) for paths in figures.values() for path in paths]:
+    _print_choices(choices)
+    if drawn := [str(path) for paths in figures for path in paths]:
         print(f"Figures: {', '.join(drawn)}")
     if table is None:
         print("A comparison says those fields itself: nothing was written to a table.")
@@ -216,28 +201,44 @@ def _present(tuning: Tuning, outcomes: list[Outcome], folder: Path, into: Path |
         print(f"Chosen: {', '.join(map(str, [table, *([into] if into else [])]))}")
 
 
-def _estimate(tried: Tried | None) -> Estimate | None:
-    return None if tried is None or tried.value is None else Estimate(tried.value, tried.stderr)
+def _print_choices(choices: list["Choice"]) -> None:
+    names = list(dict.fromkeys(name for choice in choices for name in choice.candidates.values))
+    rows = []
+    for choice in choices:
+        settings = choice.chosen.settings if choice.chosen else {}
+        values = [format_value(settings[name]) if name in settings else "-" for name in names]
+        rows.append([choice.candidates.method, *values, show_estimate(_estimate(choice)), str(len(choice.results))])
+    print_table(["method", *names, "validation", "trials"], rows)
+    for choice in choices:
+        for name, word in choice.at_edge.items():
+            value = choice.chosen and format_value(choice.chosen.settings[name])
+            method = choice.candidates.method
+            print(f"{method}: {name} {value} is the {word} candidate; --values {name}=… goes beyond it")
 
 
-def _title(tuning: Tuning, choice: Choice) -> str:
-    at, base = tuning.comparison, choice.base
+def _estimate(choice: "Choice") -> Estimate | None:
+    best = choice.chosen
+    return None if best is None or best.value is None else Estimate(best.value, best.stderr)
+
+
+def _title(tuning: Tuning, candidates: Candidates) -> str:
+    at, base = tuning.comparison, candidates.base
     memory = f"\nmemory of {base.size}" if uses(base.method, "per_class") else ""
-    judged = "the newest task" if choice.by_newest else "all tasks at the end"
+    judged = "the newest task" if candidates.by_newest else "all tasks at the end"
     of_seeds = "one seed" if tuning.seeds == 1 else f"mean and standard error of {tuning.seeds} seeds"
     return f"{base.method} on {at.benchmark} ({base.data}), scale {at.scale}{memory}\n{judged}; {of_seeds}"
 
 
-def _as_dict(outcome: Outcome, figures: list[Path]) -> dict[str, Any]:
-    best = outcome.chosen
+def _as_dict(choice: "Choice", figures: list[Path]) -> dict[str, Any]:
+    estimate = _estimate(choice)
     return {
-        "method": outcome.choice.method,
-        "chosen": best and best.settings,
-        "validation": best and vars(_estimate(best)),
-        "adams_newest": outcome.adams_newest,
-        "at_edge": outcome.at_edge,
-        "study": outcome.study,
-        "seeds": list(outcome.choice.seeds),
-        "trials": [vars(trial) for trial in outcome.tried],
+        "method": choice.candidates.method,
+        "chosen": choice.chosen and choice.chosen.settings,
+        "validation": estimate and vars(estimate),
+        "adams_newest": choice.adams_newest,
+        "at_edge": choice.at_edge,
+        "study": choice.study,
+        "seeds": list(choice.candidates.seeds),
+        "trials": [vars(result) for result in choice.results],
         "figures": [str(path) for path in figures],
     }

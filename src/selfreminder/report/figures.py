@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 
@@ -20,10 +20,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from selfreminder._base.atomic import replace_file
-from selfreminder.experiment.tuning.choice import Outcome, Tried, is_numeric, text_of
+from selfreminder.experiment.tuning.candidates import Candidates, format_value, is_numeric
 from selfreminder.report.panels import LinePanel, Series, accuracy_panels, trace
 from selfreminder.report.results import Estimate, Result, sort_best_first
 from selfreminder.report.style import look
+
+if TYPE_CHECKING:  # they need the extra `tune`
+    from selfreminder.experiment.tuning.search import Choice
+    from selfreminder.experiment.tuning.study import TrialResult
 
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -131,72 +135,73 @@ def draw_ratio(results: Sequence[Result], title: str, stem: Path) -> list[Path]:
         return save(figure, stem)
 
 
-def draw_tuning(outcome: Outcome, title: str, stem: Path) -> list[Path]:
+def draw_tuning(choice: "Choice", title: str, stem: Path) -> list[Path]:
     """Draw one method's validation accuracy against the values tried, as `stem`.png and `stem`.svg.
 
     A second field gets a line for each of its values. Nothing is drawn where no trial is done.
     """
-    choice, done = outcome.choice, [trial for trial in outcome.tried if trial.value is not None]
+    candidates, done = choice.candidates, choice.done
     if not done:
         return []
-    numbers_first = sorted(choice.candidates, key=lambda field: not is_numeric(choice.candidates[field]))
-    across, *others = sorted(numbers_first, key=lambda field: field != "strength")
-    lines: dict[str, list[Tried]] = {}
+    numbers_first = sorted(candidates.values, key=lambda name: not is_numeric(candidates.values[name]))
+    across, *others = sorted(numbers_first, key=lambda name: name != "strength")
+    lines: dict[str, list[TrialResult]] = {}
     for trial in done:
-        lines.setdefault(_describe({field: trial.settings[field] for field in others}), []).append(trial)
+        lines.setdefault(_describe({name: trial.settings[name] for name in others}), []).append(trial)
     with styled():
         figure, axes = plt.subplots(figsize=(5.2, 4.0), layout="constrained")
-        _set_up_values_axis(axes, across, outcome)
+        _set_up_values_axis(axes, across, choice)
         if len(lines) == 1 or len(done) > len(lines) <= _MOST_LINES:
-            _draw_trial_lines(axes, across, lines, outcome)
+            _draw_trial_lines(axes, across, lines, candidates)
         else:
-            _draw_trial_points(axes, across, others[0], done, outcome)
+            _draw_trial_points(axes, across, others[0], done, candidates)
         for state, marker in (("pruned", "|"), ("diverged", "x")):
-            at = [choice.position(across, trial.settings) for trial in outcome.tried if trial.state == state]
+            at = [candidates.position(across, trial.settings) for trial in choice.results if trial.state == state]
             if at:
                 below = {"transform": axes.get_xaxis_transform(), "clip_on": False, "linestyle": "none"}
                 # Above the axis, whose ticks they would else be taken for.
                 axes.plot(at, [0.04] * len(at), marker=marker, markersize=9, color="#888888", label=state, **below)
-        if (best := outcome.chosen) is not None:
+        if (best := choice.chosen) is not None:
             ring = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "linestyle": "none", "zorder": 5}
-            at, label = [choice.position(across, best.settings)], f"chosen: {_describe(best.settings)}"
+            at, label = [candidates.position(across, best.settings)], f"chosen: {_describe(best.settings)}"
             axes.plot(at, [best.value or 0.0], color="#000000", label=label, **ring)
-        if outcome.adams_newest is not None:
-            axes.axhline(outcome.adams_newest, color=look("adam", [])[0], linewidth=1.0, label="adam")
+        if choice.adams_newest is not None:
+            axes.axhline(choice.adams_newest, color=look("adam", [])[0], linewidth=1.0, label="adam")
         axes.set_ylabel("Validation accuracy")
         entitle(figure, title)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
         return save(figure, stem)
 
 
-def _set_up_values_axis(axes: Axes, field: str, outcome: Outcome) -> None:
+def _set_up_values_axis(axes: Axes, name: str, choice: "Choice") -> None:
     """Label the axis of a field's values: logarithmic where it can be, names one after the other."""
-    axes.set_xlabel(_FIELD_NAMES.get(field, field))
-    candidates = outcome.choice.candidates[field]
-    at = [outcome.choice.position(field, trial.settings) for trial in outcome.tried]
-    if not is_numeric(candidates):
-        axes.set_xticks(range(len(candidates)), [text_of(value) for value in candidates])
+    axes.set_xlabel(_FIELD_NAMES.get(name, name))
+    values = choice.candidates.values[name]
+    at = [choice.candidates.position(name, trial.settings) for trial in choice.results]
+    if not is_numeric(values):
+        axes.set_xticks(range(len(values)), [format_value(value) for value in values])
     elif min(at) > 0:
         axes.set_xscale("log")
         axes.set_xlim(min(at) / 1.5, max(at) * 1.5)  # matplotlib finds none for a single point
 
 
-def _draw_trial_lines(axes: Axes, across: str, lines: dict[str, list[Tried]], outcome: Outcome) -> None:
-    choice = outcome.choice
-    colour, marker = look(choice.method, [choice.method])
+def _draw_trial_lines(axes: Axes, across: str, lines: dict[str, list["TrialResult"]], candidates: Candidates) -> None:
+    colour, marker = look(candidates.method, [candidates.method])
     shades = list(plt.get_cmap("viridis")([i / len(lines) for i in range(len(lines))]))
     series = []
     for shade, (label, trials) in zip([colour] if len(lines) == 1 else shades, lines.items()):
-        trials.sort(key=lambda trial: choice.position(across, trial.settings))
-        x = [choice.position(across, trial.settings) for trial in trials]
+        trials.sort(key=lambda trial: candidates.position(across, trial.settings))
+        x = [candidates.position(across, trial.settings) for trial in trials]
         y = [Estimate(trial.value or 0.0, trial.stderr) for trial in trials]
-        series.append(Series(label or choice.method, to_hex(shade), marker, x, y))
+        series.append(Series(label or candidates.method, to_hex(shade), marker, x, y))
     draw_lines(axes, LinePanel("", series, axes.get_xlabel(), limits=None))
 
 
-def _draw_trial_points(axes: Axes, across: str, other: str, trials: list[Tried], outcome: Outcome) -> None:
+def _draw_trial_points(
+    axes: Axes, across: str, other: str, trials: list["TrialResult"], candidates: Candidates
+) -> None:
     """Draw trials where lines would be too many, or of one point each: a second number is the points' colour."""
-    at = [outcome.choice.position(across, trial.settings) for trial in trials]
+    at = [candidates.position(across, trial.settings) for trial in trials]
     values = [trial.settings[other] for trial in trials]
     shades = values if is_numeric(values) else [1.0] * len(trials)
     norm = LogNorm() if min(shades) > 0 else Normalize()
@@ -206,4 +211,4 @@ def _draw_trial_points(axes: Axes, across: str, other: str, trials: list[Tried],
 
 
 def _describe(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{_FIELD_NAMES.get(field, field)} {text_of(value)}" for field, value in settings.items())
+    return ", ".join(f"{_FIELD_NAMES.get(name, name)} {format_value(value)}" for name, value in settings.items())

@@ -1,18 +1,24 @@
-"""What to tune, and of which candidates. Nothing here needs torch or Optuna."""
+"""What to tune, and what to try for each method. Needs neither torch nor Optuna."""
 
-import shlex
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
+from statistics import fmean
 from typing import Any
 
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
-from selfreminder.experiment.catalogue import uses
+from selfreminder.experiment.catalogue import method_facts, uses
 from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.folder import show
+from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuning.choice import Choice, Outcome, Settings, is_numeric, name_of, optimizer, text_of
-from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, find_tuned, locate_section
+from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, Keys, locate_section
+from selfreminder.methods import OPTIMIZERS
+from selfreminder.metrics import task_average
 
 STRENGTHS = {
     "fsr-logit": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
@@ -37,10 +43,90 @@ TUNABLE = tuple(f.name for f in fields(Experiment) if f.name not in (*_FIXED, "p
 _FIRST_SEED = 100
 """seeds that no comparison uses begin here"""
 
+Settings = dict[str, Any]
+"""a value for each field that is tuned"""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What is tried for one method: the values of each field, and the runs of a trial."""
+
+    comparison: Comparison
+    """of this method alone"""
+    base: Experiment
+    """all that is not tuned"""
+    values: Mapping[str, tuple[Any, ...]]
+    """of each field that is tuned"""
+    seeds: tuple[int, ...]
+    reference: Experiment | None = None
+    """adam, where sgd's step size is tuned"""
+
+    @property
+    def method(self) -> str:
+        return self.base.method
+
+    @property
+    def name(self) -> str:
+        """What is tuned, for people and for files."""
+        return "-".join([self.method, *self.values])
+
+    @property
+    def section(self) -> Keys:
+        """The place of the choice in a table."""
+        return locate_section(self.comparison.benchmark, self.comparison.scale, self.method, self.comparison.size)
+
+    @property
+    def by_newest(self) -> bool:
+        """Whether a run is judged by its newest tasks alone."""
+        return method_facts(self.method).is_fine_tuning and set(self.values) == {"lr"}
+
+    def digest(self, *more: object) -> str:
+        """Make a name for exactly these candidates, so that trials of others are not taken for theirs."""
+        said = [self.base.as_recorded(), {k: list(v) for k, v in self.values.items()}, self.seeds, more]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:8]
+
+    def combine(self) -> list[Settings]:
+        """List every combination of values."""
+        return [dict(zip(self.values, values)) for values in product(*self.values.values())]
+
+    def runs(self, settings: Mapping[str, Any]) -> list[Experiment]:
+        """List a trial's runs, one for each seed."""
+        return self._with_seeds(replace(self.base, **settings))
+
+    @property
+    def reference_runs(self) -> list[Experiment]:
+        return [] if self.reference is None else self._with_seeds(self.reference)
+
+    def _with_seeds(self, experiment: Experiment) -> list[Experiment]:
+        if experiment.lr == OPTIMIZERS["adam"] and _optimizer(experiment) == "adam":
+            experiment = replace(experiment, lr=None)  # the same run, which may have been made
+        return [replace(experiment, seed=seed) for seed in self.seeds]
+
+    def position(self, name: str, settings: Mapping[str, Any]) -> float:
+        """Place settings among the values of a field: at their number, or at their index in the list."""
+        value, values = settings[name], self.values[name]
+        return value if is_numeric(values) else values.index(value)
+
+    def curve(self, records: Records) -> list[float]:
+        """Compute what a run is judged by after each task so far. Test data has no part in it."""
+        if not self.by_newest:
+            return task_average(records.validation)
+        newest = [row[-1] for row in records.validation]
+        return [fmean(newest[: task + 1]) for task in range(len(newest))]
+
+    def score(self, runs: Sequence[Records]) -> float:
+        """Compute what a trial is judged by: the mean over its runs."""
+        return round(fmean(self.curve(records)[-1] for records in runs), 4)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What is to be tuned, and how."""
+    """What is to be tuned, and how.
+
+    >>> tuning = Tuning(comparison=Comparison(benchmark="permuted-mnist", methods=("hat", "adam")))
+    >>> [(candidates.method, candidates.values) for candidates in tuning.candidates], tuning.skipped
+    ([('hat', {'strength': (0.1, 0.3, 0.75, 1.5, 2.5)})], ['adam'])
+    """
 
     comparison: Comparison
     """at what: benchmark, scale, methods, size of the memory …"""
@@ -71,129 +157,81 @@ class Tuning:
         if self.trials is not None and self.sampler == "grid":
             raise SelfReminderError("trials are for --sampler tpe: a grid has as many as there are candidates")
 
-    @property
-    def count(self) -> int:
-        """Trials of each method with tpe."""
-        return self.trials or 20
-
-    @property
-    def pruned(self) -> bool:
-        return self.sampler == "tpe" if self.prune is None else self.prune
-
     @cached_property
-    def choices(self) -> list[Choice]:
-        """One for each method that has something to choose."""
-        found = [self._choice(method) for method in self._methods if self._fields(method)]
-        for choice in found:
-            for settings in choice.grid():
-                choice.runs(settings)  # says what is wrong with a candidate
+    def candidates(self) -> list[Candidates]:
+        """Those of each method that has something to tune."""
+        found = [self._gather_candidates(method) for method in self._methods if self._fields_of(method)]
+        for candidates in found:
+            for settings in candidates.combine():
+                candidates.runs(settings)  # raises what is wrong with a value
         return found
 
     @property
     def skipped(self) -> list[str]:
-        """Methods that have nothing to choose."""
-        return [method for method in self._methods if not self._fields(method)]
+        """Methods that have nothing to tune."""
+        return [method for method in self._methods if not self._fields_of(method)]
 
     @property
-    def writable(self) -> bool:
-        """Whether a table can say what is chosen: a table has what is a method's own."""
-        return all(name in METHOD_FIELDS for choice in self.choices for name in choice.candidates)
-
-    def entry(self, outcome: Outcome) -> dict[str, Any]:
-        """The section of a table: what is chosen, and how."""
-        assert outcome.chosen is not None
-        choice, names = outcome.choice, list(outcome.choice.candidates)
-        done = [trial for trial in outcome.tried if trial.value is not None]
-        left = {name_of(trial.settings): trial.state for trial in outcome.tried if trial.value is None}
-        if len(names) == 1:
-            validation: Any = {name_of(trial.settings): trial.value for trial in done}
-        else:
-            validation = [trial.settings | {"validation": trial.value} for trial in done]
-        scale = self.comparison.defaults
-        where = {k: v for k in ("tasks", "epochs", "width") if (v := getattr(choice.base, k)) != getattr(scale, k)}
-        return {
-            **self._kept(choice.method),
-            **outcome.chosen.settings,
-            "fields": names,
-            **({} if outcome.adams_newest is None else {"adams_newest": outcome.adams_newest}),
-            "validation": validation,
-            **({"unfinished": left} if left else {}),
-            "seeds": list(choice.seeds),
-            "trials": len(outcome.tried),
-            "sampler": self.sampler,
-            "study": outcome.study,
-            **({"where": where} if where else {}),
-            "command": self._command(choice.method),
-        }
-
-    def _command(self, method: str) -> str:
-        """What chooses the same again for one method."""
-        at = self.comparison
-        said: dict[str, object] = {
-            "--scale": at.scale,
-            "--methods": method,
-            "--fields": ",".join(self.fields) or None,
-            "--sampler": self.sampler if self.sampler != "grid" else None,
-            "--trials": self.trials,
-            "--seeds": self.seeds if self.seeds != 2 else None,
-            "--per-class": at.size and at.size.per_class,
-            "--per-task": at.size and at.size.per_task,
-            "--budget": at.size and at.size.budget,
-            **{f"--{name}": getattr(at, name) for name in ("tasks", "epochs", "width", "tuned")},
-            "--device": at.device if at.device != "cpu" else None,
-        }
-        words = ["selfreminder", "tune", at.benchmark]
-        for option, value in said.items():
-            words += [] if value is None else [option, str(value)]
-        for name, values in self.values.items():
-            words += ["--values", f"{name}={','.join(map(text_of, values))}"]
-        words += [] if self.prune is None else ["--prune" if self.prune else "--no-prune"]
-        return shlex.join(words)
-
-    def _kept(self, method: str) -> Settings:
-        """What a table has for a method already."""
-        at = self.comparison
-        return find_tuned(at.benchmark, at.scale, method, self._at(method).size, at.tuned)
+    def is_writable(self) -> bool:
+        """Whether a table can say what is chosen: it has what is a method's own."""
+        return all(name in METHOD_FIELDS for candidates in self.candidates for name in candidates.values)
 
     @cached_property
     def _methods(self) -> list[str]:
         return list(self.comparison.methods or dict.fromkeys(e.method for e in self.comparison.experiments))
 
-    def _at(self, method: str) -> Comparison:
-        """The comparison with this method alone; a method that keeps no items has no size of a memory."""
-        at = replace(self.comparison, methods=(method,), seeds=1)
-        is_scales_own = at.size == Size(per_class=at.defaults.per_class)
-        return replace(at, size=None) if is_scales_own or not uses(method, "per_class") else at
-
-    def _base(self, method: str) -> Experiment:
-        return self._at(method).experiments[0]
-
-    def _fields(self, method: str) -> list[str]:
+    def _fields_of(self, method: str) -> list[str]:
         if asked := self.fields or tuple(self.values):
             return [name for name in dict.fromkeys(asked) if uses(method, name)]
         if uses(method, "strength"):
             return ["strength"]
         return ["lr"] if method == "sgd" and self.comparison.defaults.lr is None else []
 
-    def _choice(self, method: str) -> Choice:
-        base, at, names = self._base(method), self._at(method), self._fields(method)
-        candidates = {name: self._candidates(base, name) for name in names}
-        return Choice(
-            # Not what the table has by now of what is to be chosen: the choice is the same one whatever that is.
-            base=replace(base, seed=_FIRST_SEED, **{name: values[0] for name, values in candidates.items()}),
-            candidates=candidates,
+    def _comparison_of(self, method: str) -> Comparison:
+        """Take the comparison with one method alone; one that keeps no items has no size of a memory."""
+        of_one = replace(self.comparison, methods=(method,), seeds=1)
+        is_scales_own = of_one.size == Size(per_class=of_one.defaults.per_class)
+        return replace(of_one, size=None) if is_scales_own or not uses(method, "per_class") else of_one
+
+    def _gather_candidates(self, method: str) -> Candidates:
+        comparison, names = self._comparison_of(method), self._fields_of(method)
+        base = comparison.experiments[0]
+        values = {name: self._values_of(base, name) for name in names}
+        return Candidates(
+            comparison=comparison,
+            # Without what the table has by now of the tuned fields: the study is the same one whatever that is.
+            base=replace(base, seed=_FIRST_SEED, **{name: listed[0] for name, listed in values.items()}),
+            values=values,
             seeds=tuple(range(_FIRST_SEED, _FIRST_SEED + self.seeds)),
-            section=locate_section(at.benchmark, at.scale, method, at.size),
-            reference=self._base("adam") if method == "sgd" and names == ["lr"] else None,
+            reference=self._comparison_of("adam").experiments[0] if method == "sgd" and names == ["lr"] else None,
         )
 
-    def _candidates(self, base: Experiment, name: str) -> tuple[Any, ...]:
+    def _values_of(self, base: Experiment, name: str) -> tuple[Any, ...]:
         usual = {
             "strength": STRENGTHS.get(base.method, ()),
-            "lr": STEP_SIZES["plateau" if base.plateau else optimizer(base)],
+            "lr": STEP_SIZES["plateau" if base.plateau else _optimizer(base)],
         }
-        values = self.values.get(name) or usual.get(name, ())
+        values = tuple(dict.fromkeys(self.values.get(name) or usual.get(name, ())))
         if not values:
             raise SelfReminderError(f"{base.method}: {name} has no usual candidates: give some, --values {name}=…")
-        values = tuple(dict.fromkeys(values))
         return tuple(sorted(values)) if is_numeric(values) else values
+
+
+def is_numeric(values: Sequence[Any]) -> bool:
+    """Tell whether values are numbers, rather than names or switches."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def format_value(value: Any) -> str:
+    """Format a value as the command line takes it.
+
+    >>> format_value(0.0003), format_value(100.0), format_value(True), format_value(None)
+    ('0.0003', '100', 'true', 'none')
+    """
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return "none" if value is None else show(value)
+
+
+def _optimizer(experiment: Experiment) -> str:
+    return experiment.optimizer or method_facts(experiment.method).optimizer

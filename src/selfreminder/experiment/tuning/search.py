@@ -1,16 +1,70 @@
-"""Run trials in a grid's workers until there are enough of them. Needs the extra `tune`."""
+"""Run the trials of all methods in a grid's workers until there are enough, and choose. Needs the extra `tune`.
 
-from collections.abc import Iterable
+Choices are made on validation data alone. The best is the candidate with the highest validation accuracy, averaged over
+all tasks after the last one and over the seeds. Only the step size of fine-tuning, adam or sgd, where it is all that is
+chosen, has a rule of its own: a baseline should learn each task, and not be rewarded for learning little. Adam's has
+the highest validation accuracy on the newest task, averaged over tasks; sgd's is the smallest within 2 points of
+adam's; if none is, the largest.
+"""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.progress import Done, Failed
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuning.candidates import Tuning
-from selfreminder.experiment.tuning.choice import Choice, Outcome, Tried
-from selfreminder.experiment.tuning.study import Study, Trial, open_journal
+from selfreminder.experiment.tuning.candidates import Candidates, Settings, Tuning, format_value, is_numeric
+from selfreminder.experiment.tuning.study import Study, Trial, TrialResult, open_journal, read_done
+from selfreminder.experiment.tuning.tuned import find_tuned
+
+_NEAR = 0.02
+"""how much less than adam sgd may learn"""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was tried for one method, and what is chosen."""
+
+    candidates: Candidates
+    results: Sequence[TrialResult]
+    study: str
+    adams_newest: float | None = None
+    """adam's validation accuracy on the newest task, where sgd's step size is chosen by that"""
+
+    @cached_property
+    def chosen(self) -> TrialResult | None:
+        """None if no trial came to an end."""
+        if self.candidates.reference is None:
+            return max(self.done, key=lambda result: result.value or 0.0, default=None)
+        by_size = sorted(self.done, key=lambda result: result.settings["lr"])
+        if self.adams_newest is None or not by_size:
+            return None
+        enough = round(self.adams_newest - _NEAR, 4)
+        return next((result for result in by_size if (result.value or 0.0) >= enough), by_size[-1])
+
+    @property
+    def done(self) -> list[TrialResult]:
+        """The trials that came to an end."""
+        return [result for result in self.results if result.value is not None]
+
+    @property
+    def at_edge(self) -> dict[str, str]:
+        """Fields whose chosen value is the least or greatest candidate: a better one may lie beyond."""
+        if self.chosen is None or self.candidates.reference is not None:
+            return {}
+        found = {}
+        for name, values in self.candidates.values.items():
+            if len(values) > 1 and is_numeric(values):
+                ends = {min(values): "smallest", max(values): "largest"}
+                if (value := self.chosen.settings[name]) in ends:
+                    found[name] = ends[value]
+        return found
 
 
 class Search:
@@ -25,12 +79,12 @@ class Search:
         retry_failed: bool = False,
     ) -> None:
         storage = open_journal(folder)
-        self.studies = [Study(choice, tuning, storage) for choice in tuning.choices]
+        self.studies = [Study(candidates, tuning, storage) for candidates in tuning.candidates]
         runs: list[Experiment] = []
         for study in self.studies:
             if not study.open:
                 study.ask()  # one of each method, so that all are checked before any is trained
-            runs += [*study.choice.reference_runs, *study.runs]
+            runs += [*study.candidates.reference_runs, *study.runs]
         self.grid = Grid(
             {run.key: run for run in runs}.values(),
             folder,
@@ -38,14 +92,14 @@ class Search:
             data_dir,
             retry_failed=retry_failed,
             about={"tuning": [study.name for study in self.studies]},
-            more=self._more,
+            more=self._ask_more,
             to_come=lambda: sum(study.to_come for study in self.studies),
         )
         for job in list(self.grid.all):  # what was done before
             self.take(job)
 
-    def take(self, job: Job | None) -> list[tuple[Choice, Tried]]:
-        """Look at what a job's news mean for trials; gives those that have ended."""
+    def take(self, job: Job | None) -> list[tuple[Candidates, TrialResult]]:
+        """Look at what a job's news mean for trials; returns those that have ended."""
         if job is None:
             return []
         if isinstance(job.answer, Failed) and job.answer.users_mistake:
@@ -53,22 +107,28 @@ class Search:
         ended = []
         for study in self.studies:
             for trial in list(study.open.values()):
-                if job.experiment in trial.runs and (tried := self._settle(study, trial)):
-                    ended.append((study.choice, tried))
+                if job.experiment in trial.runs and (result := self._settle(study, trial)):
+                    ended.append((study.candidates, result))
         return ended
 
     @property
     def is_complete(self) -> bool:
-        runs = [run for study in self.studies for run in study.choice.reference_runs]
+        runs = [run for study in self.studies for run in study.candidates.reference_runs]
         return not any(study.open for study in self.studies) and all(
             (job := self._job(run)) and isinstance(job.answer, Done) for run in runs
         )
 
-    def outcomes(self) -> list[Outcome]:
-        return [study.outcome(self.grid.folder) for study in self.studies]
+    def choose(self) -> list[Choice]:
+        """Choose for each method among what was tried so far."""
+        return [self._choose(study) for study in self.studies]
 
-    def _more(self) -> Iterable[Experiment]:
-        """The next trial's runs, of the method that has the fewest trials under way; none if there are enough."""
+    def _choose(self, study: Study) -> Choice:
+        references = read_done(study.candidates.reference_runs, self.grid.folder)
+        newest = study.candidates.score(references) if references else None
+        return Choice(study.candidates, study.results(self.grid.folder), study.name, newest)
+
+    def _ask_more(self) -> Iterable[Experiment]:
+        """Ask for the runs of another trial, of the method with the fewest under way; none if there are enough."""
         while True:
             asked = ((study, study.ask()) for study in sorted(self.studies, key=lambda study: len(study.open)))
             study, trial = next(((study, trial) for study, trial in asked if trial), (None, None))
@@ -80,39 +140,97 @@ class Search:
                 if new:
                     return new
 
-    def _settle(self, study: Study, trial: Trial) -> Tried | None:
+    def _settle(self, study: Study, trial: Trial) -> TrialResult | None:
         """End a trial if its runs have ended, or the first of them falls behind."""
         jobs = [self._job(run) for run in trial.runs]
-        answers = [job and job.answer for job in jobs]
-        first = jobs[0]
-        if any(isinstance(answer, Failed) and answer.kind == "diverged" for answer in answers):
-            study.diverge(trial)
-            tried = Tried(trial.settings, "diverged")
-        elif all(isinstance(answer, Done) for answer in answers):
-            records = [found for job in jobs if job and (found := read_records(job.folder))]
-            study.falls_behind(trial, study.choice.curve(records[0]))  # for others to be compared with
-            value = study.choice.value(records)
-            study.complete(trial, value)
-            tried = Tried(trial.settings, "done", value)
-        elif first and study.prunes and self._falls_behind(study, trial, first):
-            study.prune(trial)
-            tried = Tried(trial.settings, "pruned")
-        else:
+        result = self._judge(study, trial, jobs)
+        if result is None:
             return None
+        study.tell(trial, result)
         wanted = [run for study in self.studies for other in study.open.values() for run in other.runs]
         for job in jobs:
             if job and job.answer is None:
                 job.unwanted = job.experiment not in wanted
-        return tried
+        return result
+
+    def _judge(self, study: Study, trial: Trial, jobs: Sequence[Job | None]) -> TrialResult | None:
+        answers = [job and job.answer for job in jobs]
+        if any(isinstance(answer, Failed) and answer.kind == "diverged" for answer in answers):
+            return TrialResult(trial.settings, "diverged")
+        if all(isinstance(answer, Done) for answer in answers):
+            records = [found for job in jobs if job and (found := read_records(job.folder))]
+            study.falls_behind(trial, study.candidates.curve(records[0]))  # for others to be compared with
+            return TrialResult(trial.settings, "done", study.candidates.score(records))
+        if study.prunes and (first := jobs[0]) and self._falls_behind(study, trial, first):
+            return TrialResult(trial.settings, "pruned")
+        return None
 
     def _falls_behind(self, study: Study, trial: Trial, job: Job) -> bool:
-        """Whether it does, if another task is complete since this was asked last."""
+        """Tell whether a trial falls behind, if another task is complete since this was asked last."""
         tasks = job.progress.task - 1 if job.progress else 0
-        if (job.experiment.tasks if isinstance(job.answer, Done) else tasks) <= study.noted(trial):
+        if (job.experiment.tasks if isinstance(job.answer, Done) else tasks) <= study.count_noted(trial):
             return False
         records = read_records(job.folder)
-        return records is not None and study.falls_behind(trial, study.choice.curve(records))
+        return records is not None and study.falls_behind(trial, study.candidates.curve(records))
 
     def _job(self, run: Experiment) -> Job | None:
-        """The last one that was made for a run."""
+        """Find the last job that was made for a run."""
         return next((job for job in reversed(self.grid.all) if job.experiment == run), None)
+
+
+def describe_choice(choice: Choice, tuning: Tuning) -> dict[str, Any]:
+    """Compile the section of a table: what is chosen, what the method had already, and how it was chosen."""
+    assert choice.chosen is not None
+    candidates, at = choice.candidates, choice.candidates.comparison
+    left = {_name_trial(result.settings): result.state for result in choice.results if result.value is None}
+    if len(candidates.values) == 1:
+        validation: Any = {_name_trial(result.settings): result.value for result in choice.done}
+    else:
+        validation = [result.settings | {"validation": result.value} for result in choice.done]
+    extent = {name: getattr(candidates.base, name) for name in ("tasks", "epochs", "width")}
+    where = {name: value for name, value in extent.items() if value != getattr(at.defaults, name)}
+    return {
+        **find_tuned(at.benchmark, at.scale, candidates.method, at.size, at.tuned),
+        **choice.chosen.settings,
+        "fields": list(candidates.values),
+        **({} if choice.adams_newest is None else {"adams_newest": choice.adams_newest}),
+        "validation": validation,
+        **({"unfinished": left} if left else {}),
+        "seeds": list(candidates.seeds),
+        "trials": len(choice.results),
+        "sampler": tuning.sampler,
+        "study": choice.study,
+        **({"where": where} if where else {}),
+        "command": _write_command(tuning, candidates.method),
+    }
+
+
+def _name_trial(settings: Settings) -> str:
+    if len(settings) == 1:
+        return format_value(*settings.values())
+    return " ".join(f"{name} {format_value(value)}" for name, value in settings.items())
+
+
+def _write_command(tuning: Tuning, method: str) -> str:
+    """Write the command that chooses the same again for one method."""
+    at = tuning.comparison
+    options: dict[str, object] = {
+        "--scale": at.scale,
+        "--methods": method,
+        "--fields": ",".join(tuning.fields) or None,
+        "--sampler": tuning.sampler if tuning.sampler != "grid" else None,
+        "--trials": tuning.trials,
+        "--seeds": tuning.seeds if tuning.seeds != 2 else None,
+        "--per-class": at.size and at.size.per_class,
+        "--per-task": at.size and at.size.per_task,
+        "--budget": at.size and at.size.budget,
+        **{f"--{name}": getattr(at, name) for name in ("tasks", "epochs", "width", "tuned")},
+        "--device": at.device if at.device != "cpu" else None,
+    }
+    words = ["selfreminder", "tune", at.benchmark]
+    for option, value in options.items():
+        words += [] if value is None else [option, str(value)]
+    for name, values in tuning.values.items():
+        words += ["--values", f"{name}={','.join(map(format_value, values))}"]
+    words += [] if tuning.prune is None else ["--prune" if tuning.prune else "--no-prune"]
+    return shlex.join(words)

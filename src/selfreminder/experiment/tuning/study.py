@@ -1,4 +1,4 @@
-"""Trials by Optuna: asked, told and pruned, and kept in a journal. Needs the extra `tune`."""
+"""The trials of one method: asked and pruned by Optuna, and kept in its journal. Needs the extra `tune`."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from warnings import catch_warnings, simplefilter
 
 from selfreminder._base.atomic import remove_stale
@@ -16,8 +16,8 @@ from selfreminder.experiment.folder import GRID, refuse_others
 from selfreminder.experiment.lock import locked
 from selfreminder.experiment.records import RECORDS, Records, read_records
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuning.candidates import Tuning
-from selfreminder.experiment.tuning.choice import Choice, Outcome, Settings, Tried, is_numeric
+from selfreminder.experiment.tuning.candidates import Candidates, Settings, Tuning, is_numeric
+from selfreminder.metrics import mean_and_stderr
 
 try:
     import optuna
@@ -29,6 +29,7 @@ except ImportError:
     raise MissingExtraError("tuning needs Optuna: pip install 'selfreminder[tune]'") from None
 
 JOURNAL = "journal.jsonl"
+_USUAL_TRIALS = 20
 _BEYOND = 3.0
 """how far tpe goes beyond the candidates, as a factor"""
 _TO_COMPARE_WITH = 4
@@ -50,34 +51,34 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def open_journal(folder: Path) -> JournalStorage:
-    """The journal of a folder that is ours, whatever a kill or a power cut has left of its end."""
+    """Open the journal of a folder that is claimed, whatever a kill or a power cut has left of its end."""
     path = folder / JOURNAL
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         if path.exists():
-            _mend(path)
-        return JournalStorage(JournalFileBackend(str(path), _Ours(str(path))))
+            _cut_incomplete_end(path)
+        return JournalStorage(JournalFileBackend(str(path), _NoLock(str(path))))
     except (ValueError, LookupError, TypeError, AssertionError) as error:
         raise SelfReminderError(f"{path} is damaged ({error}): remove it; runs that are done stay so") from None
 
 
-def _mend(path: Path) -> None:
+def _cut_incomplete_end(path: Path) -> None:
     """Cut off what was being written in the end: Optuna would write on behind it."""
     lines = path.read_bytes().splitlines(keepends=True)
-    while lines and not _is_whole(lines[-1]):
+    while lines and not _is_complete(lines[-1]):
         lines.pop()
     os.truncate(path, sum(map(len, lines)))
 
 
-def _is_whole(line: bytes) -> bool:
+def _is_complete(line: bytes) -> bool:
     try:
         return line.endswith(b"\n") and isinstance(json.loads(line), dict)
     except ValueError:
         return False
 
 
-class _Ours(JournalFileOpenLock):
-    """None: the folder is locked as a whole, by a lock that goes with its process, as Optuna's do not."""
+class _NoLock(JournalFileOpenLock):
+    """The folder is locked as a whole, by a lock that goes with its process, as Optuna's do not."""
 
     def acquire(self) -> bool:
         return True
@@ -95,30 +96,47 @@ class Trial:
     runs: list[Experiment]
 
 
-class Study:
-    """The trials of one choice. What is under way in the journal when it is opened is taken up again."""
+@dataclass(frozen=True)
+class TrialResult:
+    """What became of a trial."""
 
-    def __init__(self, choice: Choice, tuning: Tuning, storage: JournalStorage) -> None:
-        self.choice, self._storage, self._sampler = choice, storage, tuning.sampler
-        self._count = tuning.count
-        self._distributions = {k: _distribution(v, tuning.sampler) for k, v in choice.candidates.items()}
+    settings: Settings
+    state: Literal["done", "pruned", "diverged", "unfinished"]
+    value: float | None = None
+    """validation accuracy, of a trial that is done"""
+    by_seed: tuple[float, ...] = ()
+
+    @property
+    def stderr(self) -> float | None:
+        """Of its value, over seeds; None with one."""
+        return mean_and_stderr(self.by_seed)[1] if self.by_seed else None
+
+
+class Study:
+    """One method's trials. What is under way in the journal when it is opened is taken up again."""
+
+    def __init__(self, candidates: Candidates, tuning: Tuning, storage: JournalStorage) -> None:
+        self.candidates, self._storage, self._is_grid = candidates, storage, tuning.sampler == "grid"
+        self._count = tuning.trials or _USUAL_TRIALS
+        self._distributions = {k: _distribute(v, self._is_grid) for k, v in candidates.values.items()}
         self._pruner: optuna.pruners.MedianPruner | None = None
-        if tuning.pruned and choice.reference is None:  # by the rule for sgd, the best is not the one that is taken
-            warmup = choice.base.tasks // 3
+        is_pruned = not self._is_grid if tuning.prune is None else tuning.prune
+        if is_pruned and candidates.reference is None:  # by the rule for sgd, the best is not the one that is taken
+            warmup = candidates.base.tasks // 3
             self._pruner = optuna.pruners.MedianPruner(n_startup_trials=_TO_COMPARE_WITH, n_warmup_steps=warmup)
-        self.name = f"{choice.name}-{tuning.sampler}-{choice.digest(tuning.sampler, self.prunes)}"
+        self.name = f"{candidates.name}-{tuning.sampler}-{candidates.digest(tuning.sampler, self.prunes)}"
         self._study = optuna.create_study(
             storage=storage, study_name=self.name, direction="maximize", load_if_exists=True
         )
         self.open: dict[int, Trial] = {}
         for trial in self._trials:
-            if trial.state == TrialState.RUNNING and trial.params.keys() == choice.candidates.keys():
+            if trial.state == TrialState.RUNNING and trial.params.keys() == candidates.values.keys():
                 self._begin(trial.number, self._settings(trial))
             elif trial.state == TrialState.RUNNING:  # killed before it was all there
                 self._study.tell(trial.number, state=TrialState.FAIL)
-        if tuning.sampler == "grid":
+        if self._is_grid:
             known = [self._settings(trial) for trial in self._trials]
-            for settings in choice.grid():
+            for settings in candidates.combine():
                 if settings not in known:
                     self._add(settings)
 
@@ -129,20 +147,20 @@ class Study:
     @property
     def to_come(self) -> int:
         """Runs of trials that have not been asked yet."""
-        left = 0 if self._sampler == "grid" else max(0, self._count - len(self._trials))
-        return left * len(self.choice.seeds)
+        left = 0 if self._is_grid else max(0, self._count - len(self._trials))
+        return left * len(self.candidates.seeds)
 
     @property
     def runs(self) -> list[Experiment]:
         """Of the trials that are done or under way."""
-        done = [t for t in self._of_this if t.state == TrialState.COMPLETE and not t.user_attrs.get("diverged")]
-        runs = [run for trial in done for run in self.choice.runs(self._settings(trial))]
+        done = [t for t in self._counted if t.state == TrialState.COMPLETE and not t.user_attrs.get("diverged")]
+        runs = [run for trial in done for run in self.candidates.runs(self._settings(trial))]
         return runs + [run for trial in self.open.values() for run in trial.runs]
 
     def ask(self) -> Trial | None:
         """Begin a trial; None if there are as many as there should be."""
         count = len(self._trials)
-        if self._sampler == "grid" or count >= self._count:
+        if self._is_grid or count >= self._count:
             return None
         with catch_warnings():
             simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # constant_liar, in Optuna 4
@@ -156,7 +174,7 @@ class Study:
         return self._begin(trial.number, self._settings(self._trial(trial.number)))
 
     def falls_behind(self, trial: Trial, curve: list[float]) -> bool:
-        """Note what a trial's first run is judged by after each task so far; whether others were better there."""
+        """Note what a trial's first run is judged by after each task so far; tell whether others were better there."""
         noted = self._trial(trial.number)
         for task in range(len(noted.intermediate_values), len(curve)):
             self._storage.set_trial_intermediate_value(noted._trial_id, task, curve[task])
@@ -166,47 +184,41 @@ class Study:
         noted.intermediate_values = {len(curve) - 1: curve[-1]}
         return self._pruner.prune(self._study, noted)
 
-    def noted(self, trial: Trial) -> int:
-        """Tasks of its first run that are noted."""
+    def count_noted(self, trial: Trial) -> int:
+        """Count the tasks of a trial's first run that are noted."""
         return len(self._study.get_trials(deepcopy=False)[trial.number].intermediate_values)
 
-    def complete(self, trial: Trial, value: float) -> None:
+    def tell(self, trial: Trial, result: TrialResult) -> None:
+        """Write into the journal how a trial has ended."""
         del self.open[trial.number]
-        self._study.tell(trial.number, value)
+        if result.state == "diverged":  # as bad as can be, so that its like are not asked again
+            self._storage.set_trial_user_attr(self._trial(trial.number)._trial_id, "diverged", True)
+            self._study.tell(trial.number, 0.0)
+        elif result.state == "pruned":
+            self._study.tell(trial.number, state=TrialState.PRUNED)
+        else:
+            self._study.tell(trial.number, result.value)
 
-    def prune(self, trial: Trial) -> None:
-        del self.open[trial.number]
-        self._study.tell(trial.number, state=TrialState.PRUNED)
+    def results(self, folder: Path) -> list[TrialResult]:
+        """List what became of the trials, from the least settings to the greatest."""
+        found = [self._result(trial, folder) for trial in self._counted]
+        return sorted(found, key=lambda each: [self.candidates.position(name, each.settings) for name in each.settings])
 
-    def diverge(self, trial: Trial) -> None:
-        """A trial whose loss left the numbers is as bad as can be, so that its like are not asked again."""
-        del self.open[trial.number]
-        self._storage.set_trial_user_attr(self._trial(trial.number)._trial_id, "diverged", True)
-        self._study.tell(trial.number, 0.0)
-
-    def outcome(self, folder: Path) -> Outcome:
-        """What was tried, from the least settings to the greatest."""
-        tried = [self._tried(trial, folder) for trial in self._of_this]
-        tried.sort(key=lambda each: [self.choice.position(field, each.settings) for field in each.settings])
-        references = _records(self.choice.reference_runs, folder)
-        newest = self.choice.value(references) if references else None
-        return Outcome(self.choice, tried, self.name, newest)
-
-    def _tried(self, trial: FrozenTrial, folder: Path) -> Tried:
+    def _result(self, trial: FrozenTrial, folder: Path) -> TrialResult:
         settings = self._settings(trial)
         if trial.state == TrialState.PRUNED:
-            return Tried(settings, "pruned")
+            return TrialResult(settings, "pruned")
         if trial.state != TrialState.COMPLETE:
-            return Tried(settings, "unfinished")
+            return TrialResult(settings, "unfinished")
         if trial.user_attrs.get("diverged"):
-            return Tried(settings, "diverged")
-        by_seed = [self.choice.curve(records)[-1] for records in _records(self.choice.runs(settings), folder)]
-        return Tried(settings, "done", trial.value, tuple(by_seed))
+            return TrialResult(settings, "diverged")
+        by_seed = [self.candidates.curve(records)[-1] for records in read_done(self.candidates.runs(settings), folder)]
+        return TrialResult(settings, "done", trial.value, tuple(by_seed))
 
     @property
-    def _of_this(self) -> list[FrozenTrial]:
+    def _counted(self) -> list[FrozenTrial]:
         """The trials that count: of tpe, there may have been more before."""
-        return self._trials if self._sampler == "grid" else self._trials[: self._count]
+        return self._trials if self._is_grid else self._trials[: self._count]
 
     @property
     def _trials(self) -> list[FrozenTrial]:
@@ -216,13 +228,14 @@ class Study:
         return self._study.get_trials()[number]
 
     def _settings(self, trial: FrozenTrial) -> Settings:
-        values = {name: trial.params.get(name) for name in self.choice.candidates}
-        if self._sampler == "tpe":  # three digits are enough for anybody
-            return {name: float(f"{v:.3g}") if isinstance(v, float) else v for name, v in values.items()}
-        return values
+        values = {name: trial.params.get(name) for name in self.candidates.values}
+        if self._is_grid:
+            return values
+        # Three digits are enough for anybody.
+        return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in values.items()}
 
     def _begin(self, number: int, settings: Settings) -> Trial:
-        self.open[number] = Trial(number, settings, self.choice.runs(settings))
+        self.open[number] = Trial(number, settings, self.candidates.runs(settings))
         return self.open[number]
 
     def _add(self, settings: Settings) -> None:
@@ -233,17 +246,18 @@ class Study:
         self._begin(len(self._study.get_trials(deepcopy=False)) - 1, settings)
 
 
-def _distribution(values: tuple[Any, ...], sampler: str) -> BaseDistribution:
+def _distribute(values: tuple[Any, ...], is_grid: bool) -> BaseDistribution:
+    """Say where Optuna may look for a field's values."""
     if not is_numeric(values):
         return CategoricalDistribution(values)
-    low, high = (min(values), max(values)) if sampler == "grid" else (min(values) / _BEYOND, max(values) * _BEYOND)
-    log = sampler == "tpe" and low > 0
+    low, high = (min(values), max(values)) if is_grid else (min(values) / _BEYOND, max(values) * _BEYOND)
+    log = not is_grid and low > 0
     if all(isinstance(value, int) for value in values):
         return IntDistribution(max(round(low), 1 if log else 0), round(high), log=log)
     return FloatDistribution(low, high, log=log)
 
 
-def _records(runs: list[Experiment], folder: Path) -> list[Records]:
-    """Of all of them; none unless all are done."""
+def read_done(runs: list[Experiment], folder: Path) -> list[Records]:
+    """Read the records of runs; none unless all are done."""
     found = [records for run in runs if (records := read_records(folder / run.key)) is not None and records.done]
     return found if len(found) == len(runs) else []
