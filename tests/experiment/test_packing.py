@@ -227,6 +227,31 @@ def test_a_comparison_goes_on_from_folders_of_the_earlier_layout_and_from_packed
     assert "holds another experiment, of other codec" in capsys.readouterr().err
 
 
+def test_a_grid_from_a_file_goes_on_from_packed_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, folder = tmp_path / "tiny.toml", tmp_path / "grid"
+    spec.write_text(
+        """
+        benchmark = "permuted-mnist"
+        method = "adam"
+        data = "embedded-mnist"
+        images = 100
+        tasks = 1
+        epochs = 1
+        width = 0.05
+        [grid]
+        seed = [0, 1]
+        """
+    )
+    command = ["run", str(spec), "--out", str(folder), "--jobs", "1", "--json"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert len(pack_records(folder)) == 2
+    remove_folders(folder)
+    assert main(command) == 0
+    assert capsys.readouterr().out == said
+    assert not run_folders_that_exist(folder)
+
+
 def test_new_runs_get_folders(packed: Path) -> None:
     runs = [found.experiment for found in read_packed(packed).values()]
     smaller = {"data": "embedded-mnist", "images": 100, "width": 0.05, "epochs": 1}
