@@ -27,8 +27,8 @@ from selfreminder.paper.claims.checks import (
     far_above,
     noticeably_above,
 )
-from selfreminder.paper.claims.lines import NotEnoughDataError, Runs, Series
-from selfreminder.paper.claims_page import at_a_glance, claim_block, verdicts_block
+from selfreminder.paper.claims.runs import Measurement, NotEnoughDataError, Runs
+from selfreminder.paper.page import at_a_glance, claim_block, verdicts_block
 from selfreminder.paper.reasons import Reason, reasons
 from selfreminder.paper.specs import FIGURES, experiments, figure
 
@@ -523,15 +523,15 @@ def test_untuned_methods_are_named() -> None:
 
 
 def test_a_sentence_says_the_numbers() -> None:
-    logit = Series("fsr-logit", (0.88, 0.885, 0.89), 10)
-    ewc = Series("ewc", (0.68, 0.675, 0.682), 10)
+    logit = Measurement("fsr-logit", (0.88, 0.885, 0.89), 10)
+    ewc = Measurement("ewc", (0.68, 0.675, 0.682), 10)
     assert above(logit, ewc).sentence == (
         "after 10 tasks fsr-logit is at .885, ewc at .679: 20.6 points above, 95 % interval 19.3 to 21.9"
     )
 
 
 def test_a_sentence_over_time_says_which_way_it_went() -> None:
-    earlier, later = Series("ewc", (0.90, 0.92, 0.94), 1), Series("ewc", (0.81, 0.82, 0.83), 5)
+    earlier, later = Measurement("ewc", (0.90, 0.92, 0.94), 1), Measurement("ewc", (0.81, 0.82, 0.83), 5)
     fell = "ewc falls from .920 after 1 task to .820 after 5 tasks, by 10.0 points, 95 % interval 7.5 to 12.5"
     assert above(earlier, later).sentence == above(later, earlier).sentence == fell
     rose = "ewc rises from .820 after 1 task to .920 after 5 tasks, by 10.0 points, 95 % interval 7.5 to 12.5"
@@ -540,7 +540,7 @@ def test_a_sentence_over_time_says_which_way_it_went() -> None:
 
 
 def test_a_sentence_says_what_a_number_is_asked_to_be() -> None:
-    ratio = Series("ρ of hat", (-0.1, -0.12), 1, points=False)
+    ratio = Measurement("ρ of hat", (-0.1, -0.12), 1, points=False)
     little = ratio.constant("little", -0.05)
     said = "after 1 task ρ of hat is at −.110, 95 % interval −.237 to .017"
     assert above(ratio, little).sentence == above(little, ratio).sentence == said
@@ -552,7 +552,7 @@ def test_a_sentence_says_what_a_number_is_asked_to_be() -> None:
 
 def test_what_is_asked_of_a_fall_is_said_of_a_fall() -> None:
     """Also where it rose instead."""
-    earlier, later = Series("ewc", (0.81, 0.82, 0.83), 1), Series("ewc", (0.90, 0.92, 0.94), 5)
+    earlier, later = Measurement("ewc", (0.81, 0.82, 0.83), 1), Measurement("ewc", (0.90, 0.92, 0.94), 5)
     assert above_by(0.1, earlier, later).asked == "a fall of at least 10 points and an interval above 0"
     assert at_most(0.1, earlier, later).asked == "a fall with a mean of at most 10 points"
     assert at_least_equal(later, earlier).asked.startswith("no more than 1 point below")
@@ -567,7 +567,7 @@ def test_a_verdict_says_all_of_a_few_comparisons_and_the_closest_of_many() -> No
 
 def test_one_seed_is_not_enough() -> None:
     with pytest.raises(NotEnoughDataError, match="two seeds"):
-        above(Series("a", (0.9,)), Series("b", (0.5,)))
+        above(Measurement("a", (0.9,)), Measurement("b", (0.5,)))
 
 
 @pytest.mark.parametrize(
@@ -593,19 +593,19 @@ def test_one_seed_is_not_enough() -> None:
     ],
 )
 def test_words_have_these_thresholds(
-    rule: Callable[[Series, Series], Check], mean: float, half_width: float, holds: bool
+    rule: Callable[[Measurement, Measurement], Check], mean: float, half_width: float, holds: bool
 ) -> None:
     step = half_width * 3**0.5 / 4.302653  # Student's quantile for three seeds
-    a, b = Series("a", (mean - step, mean, mean + step)), Series("b", (0.0, 0.0, 0.0))
+    a, b = Measurement("a", (mean - step, mean, mean + step)), Measurement("b", (0.0, 0.0, 0.0))
     check = rule(a, b)
     assert check.interval == pytest.approx((mean - half_width, mean + half_width), abs=1e-6)
     assert check.holds == holds
 
 
 def test_ten_points_are_ten_points() -> None:
-    a, b = Series("a", (0.9, 0.7, 0.8)), Series("b", (0.8, 0.6, 0.7))  # 0.7 − 0.6 is a little less than 0.1
+    a, b = Measurement("a", (0.9, 0.7, 0.8)), Measurement("b", (0.8, 0.6, 0.7))  # 0.7 − 0.6 is a little less than 0.1
     assert far_above(a, b).holds
-    assert not far_above(a, Series("b", (0.8, 0.6001, 0.7))).holds
+    assert not far_above(a, Measurement("b", (0.8, 0.6001, 0.7))).holds
 
 
 pairs = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=6)
@@ -613,9 +613,9 @@ pairs = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_si
 
 @given(pairs, st.randoms(use_true_random=False))
 def test_words_are_ordered_and_seeds_are_not(values: list[tuple[float, float]], rng: random.Random) -> None:
-    def series(values: list[tuple[float, float]]) -> tuple[Series, Series]:
+    def series(values: list[tuple[float, float]]) -> tuple[Measurement, Measurement]:
         first, second = zip(*values)
-        return Series("a", first), Series("b", second)
+        return Measurement("a", first), Measurement("b", second)
 
     a, b = series(values)
     assert above(a, b).holds or not noticeably_above(a, b).holds

@@ -29,8 +29,7 @@ from selfreminder.experiment.records import RECORDS, Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import task_average
 from selfreminder.paper import reproduction
-from selfreminder.paper.claims import claims, judge
-from selfreminder.paper.claims_page import answer
+from selfreminder.paper.claims import claims, judge, summarize
 from selfreminder.paper.figure_results import FigureResults, gather
 from selfreminder.paper.figures import draw, make_drawing, title
 from selfreminder.paper.figures_memory import compare_bytes, compare_bytes_with_heads, where_equal
@@ -334,7 +333,7 @@ def test_every_claim_and_every_figure_is_on_the_page() -> None:
     found = judge(world(), SCALE)
     assert "not enough data" not in {v.verdict for v in found}
     text = re.sub("<[^>]*>", "", page).replace("\N{NO-BREAK SPACE}", " ")
-    assert answer(found, SCALE) in text
+    assert summarize(found, SCALE) in text
     for v in found:
         assert text.count(escape(v.sentence, quote=False)) >= 2
         rule = next(claim.rule for claim in claims() if claim.id == v.id)
@@ -376,9 +375,9 @@ def test_nothing_is_loaded() -> None:
 def test_the_answer_in_a_sentence() -> None:
     found = judge(world(), SCALE)
     given = [replace(v, verdict="held") for v in found]
-    assert answer(given, "small") == "23 of 23 claims of the paper hold at scale small."
+    assert summarize(given, "small") == "23 of 23 claims of the paper hold at scale small."
     one = [replace(given[0], verdict="not held"), replace(given[1], verdict="not enough data"), given[2]]
-    assert answer(one, "demo") == "1 of 3 claims of the paper holds at scale demo; 1 does not; 1 cannot be judged."
+    assert summarize(one, "demo") == "1 of 3 claims of the paper holds at scale demo; 1 does not; 1 cannot be judged."
 
 
 # The command --------------------------------------------------------------------------------------------------

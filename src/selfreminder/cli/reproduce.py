@@ -18,7 +18,7 @@ from selfreminder.cli.tables import print_rows
 from selfreminder.experiment.folder import claimed, read_about, refuse_others, write_grid
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done
-from selfreminder.paper.claims_page import answer
+from selfreminder.paper.claims import summarize
 from selfreminder.paper.figure_results import FigureResults
 from selfreminder.paper.reasons import Reason, reasons
 from selfreminder.paper.specs import FIGURES, Figure, experiments
@@ -194,7 +194,7 @@ def _read(folder: Path, scale: str) -> "Reproduction":
 
 
 def _present(found: "Reproduction", files: _Files, failures: Sequence[dict[str, Any]], as_json: bool) -> None:
-    said = answer(found.verdicts, found.scale)
+    said = summarize(found.verdicts, found.scale)
     if as_json:
         figures = [
             {

@@ -12,14 +12,14 @@ from selfreminder.benchmarks import Scale
 from selfreminder.experiment.catalogue import benchmark
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.memory.file import open_memory
-from selfreminder.paper.claims import Verdict
-from selfreminder.paper.claims_page import answer, at_a_glance, claim_block, verdicts_block
+from selfreminder.paper.claims import Tested, Verdict, claims, summarize
+from selfreminder.paper.claims.checks import Check
 from selfreminder.paper.figure_results import Drawing, FigureResults
 from selfreminder.paper.figures import make_drawing
 from selfreminder.report.charts import bar_chart, heat_scale, heatmap, legend, line_chart
 from selfreminder.report.findings import Findings
 from selfreminder.report.gallery import gallery
-from selfreminder.report.html import Child, document, element, note, panel, plot, section, table, warning
+from selfreminder.report.html import Child, decimal, document, element, note, panel, plot, section, table, warning
 from selfreminder.report.page import matrices_block, results_block
 from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel
 from selfreminder.report.redo import Redo
@@ -31,6 +31,10 @@ _SMALL = (300.0, 190.0)
 _PAPER = "J. Wen, Y. Cao, R. Huang: Few-Shot Self Reminder to Overcome Catastrophic Forgetting, 2018, arXiv:1812.00543"
 _WITH_OWN_LOOKS = ("memory-sizes", "selection", "bytes")
 """figures in which a colour or a marker is not that of a method"""
+_GROUPS = {"held": ("✓", "Held"), "not held": ("✗", "Not held"), "not enough data": ("○", "Not enough data")}
+"""a sign, and the name of a group: never told by colour alone"""
+_LARGE = 100
+"""numbers from here on count something"""
 _WITH_MATRICES = ("permuted", "nonlinear", "color", "rho", "generative-replay", "mixture")
 
 
@@ -53,7 +57,7 @@ def paper_page(shown: Sequence[FigureResults], verdicts: Sequence[Verdict], kept
     header = element(
         "header",
         element("h1", title),
-        element("p", answer(verdicts, scale), class_="answer"),
+        element("p", summarize(verdicts, scale), class_="answer"),
         at_a_glance(verdicts),
         element("p", f"{many} runs of the figures are done.", class_="status"),
         note(f"The paper: {_PAPER}."),
@@ -191,3 +195,104 @@ def _redo_all(shown: Sequence[FigureResults]) -> Element:
     ]
     command = element("pre", element("code", f"selfreminder reproduce all --scale {shown[0].scale}"))
     return section("Do it all again", command, *versions)
+
+
+# Claims ---------------------------------------------------------------------------------------------------------
+
+
+def at_a_glance(verdicts: Sequence[Verdict]) -> Element:
+    """A sign for each claim, in the order of their numbers: to be seen before anything is read."""
+    signs = []
+    for verdict in verdicts:
+        title = f"{_capital(verdict.claim)}: {verdict.verdict}"
+        link = element("a", _GROUPS[verdict.verdict][0], f" {verdict.id}", href=f"#claim-{verdict.id}", title=title)
+        signs.append(element("li", link, class_=_kind(verdict)))
+    return element("ul", *signs, class_="glance")
+
+
+def verdicts_block(verdicts: Sequence[Verdict]) -> Element:
+    """All claims by what became of them, each with its figure."""
+    groups: list[Element] = []
+    for group, (_, name) in _GROUPS.items():
+        own = [verdict for verdict in verdicts if verdict.verdict == group]
+        if own:
+            groups += [element("h3", f"{name}: {len(own)}"), element("ul", *map(_item, own), class_="verdicts")]
+    return section("Claims", *groups)
+
+
+def claim_block(verdict: Verdict) -> Element:
+    """A claim beside its figure: what became of it, the rule, and the numbers."""
+    rule = next(claim.rule for claim in claims() if claim.id == verdict.id)
+    tested: list[Element] = []
+    for each in verdict.tested:
+        tested.append(element("p", _whole(f"{_tested(each, verdict)} {each.verdict.sentence}"), class_="note"))
+        if each.verdict.checks:
+            tested.append(element("details", element("summary", "Its numbers"), *_numbers(each.verdict)))
+    return element(
+        "div",
+        element("h3", _sign(verdict), f"{verdict.id} {verdict.verdict}"),
+        element("p", f"{_capital(verdict.claim)}."),
+        element("p", _whole(verdict.sentence), class_="note"),
+        element("details", element("summary", "Rule and numbers"), element("p", rule), *_numbers(verdict)),
+        *tested,
+        class_=f"claim {_kind(verdict)}",
+        id=f"claim-{verdict.id}",
+    )
+
+
+def _numbers(verdict: Verdict) -> list[Element]:
+    if not verdict.checks:
+        return []
+    pairs = [[name, _number(value)] for name, value in verdict.numbers.items()]
+    checks = element("ul", *map(_check, verdict.checks), class_="checks")
+    return [checks, table(["What", "Mean over seeds"], pairs, "Numbers")]
+
+
+def _item(verdict: Verdict) -> Element:
+    link = element("a", verdict.id, href=f"#figure-{verdict.figure}")
+    said = (verdict.sentence, *(_tested(each, verdict) for each in verdict.tested))
+    text = element("span", _capital(verdict.claim), *(element("small", _whole(each)) for each in said))
+    return element("li", _sign(verdict), link, text, class_=_kind(verdict))
+
+
+def _tested(reason: Tested, of: Verdict) -> str:
+    """What came of it in short; beside the figure there are the numbers too."""
+    found = reason.verdict
+    if found.lacks_runs:
+        return f"A likely reason to be tested, with {reason.text}."
+    if found.verdict == "not enough data":
+        return f"A likely reason tested, with {reason.text}: no verdict."
+    either = " either" if found.verdict == of.verdict else ""
+    return f"A likely reason tested, with {reason.text}: {found.verdict}{either}."
+
+
+def _sign(verdict: Verdict) -> Element:
+    return element("span", _GROUPS[verdict.verdict][0], class_="sign", title=verdict.verdict)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _whole(text: str) -> str:
+    """Numbers that are not parted from their sign."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _kind(verdict: Verdict) -> str:
+    return verdict.verdict.replace(" ", "-")
+
+
+def _check(check: Check) -> Element:
+    """A difference, paired by seed, and whether it is as the rule asks."""
+    low, high = map(check.end, check.interval)
+    said = f"{check.above.label} − {check.below.label}: {check.difference(check.margin)}, "
+    said += _whole(f"95 % interval {low} to {high}")
+    sign, word = ("✓", "holds") if check.holds else ("✗", "does not hold")
+    asked = element("small", f"asked for: {check.rule}; {word}")
+    kind = "held" if check.holds else "not-held"
+    return element("li", element("span", sign, class_="sign"), element("span", said, asked), class_=kind)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= _LARGE else decimal(value)

@@ -30,17 +30,20 @@ class Reason:
     scale: str = "small"
 
     def experiments(self) -> list[Experiment]:
-        """The figure's runs as they are tested."""
-        return changed(figure(self.figure).experiments(self.scale), self.change)
+        """List the figure's runs as they are tested."""
+        return change_runs(figure(self.figure).experiments(self.scale), self.change)
 
 
-def changed(experiments: Iterable[Experiment], change: Change) -> list[Experiment]:
-    """Each run once, in order."""
+_REASONS: list[Reason] = []
+
+
+def change_runs(experiments: Iterable[Experiment], change: Change) -> list[Experiment]:
+    """Change runs; each that comes of it is there once, in order."""
     return list({e.key: e for experiment in experiments for e in change(experiment)}.values())
 
 
 def reasons(scale: str, figures: Collection[str] | None = None, claim: str | None = None) -> list[Reason]:
-    """Those at a scale, of some figures or of one claim."""
+    """List the reasons at a scale, of some figures or of one claim."""
     return [
         reason
         for reason in _REASONS
@@ -50,38 +53,45 @@ def reasons(scale: str, figures: Collection[str] | None = None, claim: str | Non
     ]
 
 
+def _reason(claim: str, figure_name: str, text: str) -> Callable[[Change], Change]:
+    """Make a change of runs the test of a likely reason; `text` ends a sentence that begins with "with"."""
+
+    def register(change: Change) -> Change:
+        _REASONS.append(Reason(claim, figure_name, text, change))
+        return change
+
+    return register
+
+
+@_reason("C3", "permuted", "the paper's step size for EWC, 1e-4, and the best λ at that")
 def _papers_step_size(experiment: Experiment) -> Sequence[Experiment]:
     # 30 is the best of the candidates of tuned.toml at that step size.
     return [replace(experiment, lr=None, strength=30.0) if experiment.method == "ewc" else experiment]
 
 
+@_reason("C3", "permuted", "20 tasks, as in the paper, instead of 10")
+def _twenty_tasks(experiment: Experiment) -> Sequence[Experiment]:
+    return [replace(experiment, tasks=20)] if experiment.method in ("adam", "ewc") else []
+
+
+@_reason("C3", "permuted", "plain SGD for EWC instead of Adam, with a step size of .1 and λ = 10")
 def _plain_sgd(experiment: Experiment) -> Sequence[Experiment]:
     # In trials on validation data it was the best of 3 and 10, with step sizes of .03 and .1.
     return [replace(experiment, optimizer="sgd", lr=0.1, strength=10.0) if experiment.method == "ewc" else experiment]
 
 
-def _twenty_tasks(experiment: Experiment) -> Sequence[Experiment]:
-    return [replace(experiment, tasks=20)] if experiment.method in ("adam", "ewc") else []
-
-
+@_reason("C6", "color", "λ = 100 for EWC instead of 1")
 def _stronger_ewc(experiment: Experiment) -> Sequence[Experiment]:
     # On validation data 1 is better over all five spaces, and 100 over the first three.
     return [replace(experiment, strength=100.0) if experiment.method == "ewc" else experiment]
 
 
+@_reason("C6", "color", "6 seeds instead of 3")
 def _six_seeds(experiment: Experiment) -> Sequence[Experiment]:
-    if experiment.method not in ("sgd", "adam", "ewc", "fsr-logit"):
-        return []
-    return [replace(experiment, seed=experiment.seed + more) for more in (0, 3)]
+    return _add_seeds(experiment, 3) if experiment.method in ("sgd", "adam", "ewc", "fsr-logit") else []
 
 
-def _many_first_tasks(experiment: Experiment) -> Sequence[Experiment]:
-    if experiment.method not in ("hat", "joint") or experiment.width != 1 / 2:
-        return []
-    first = replace(experiment, tasks=1, split_into=experiment.tasks)
-    return [replace(first, seed=experiment.seed + more) for more in (0, 3, 6, 9)]
-
-
+@_reason("C10", "memory-sizes", "one λ for all sizes, as in the paper, chosen at 50 per class; sizes 1 and 50 alone")
 def _one_strength(experiment: Experiment) -> Sequence[Experiment]:
     if experiment.method not in ("fsr-logit", "fsr-distill", "icarl"):
         return [experiment]
@@ -89,30 +99,37 @@ def _one_strength(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(experiment, strength=own["strength"])] if experiment.per_class in (1, 50) else []
 
 
+@_reason("C12", "heatmaps", "the step size of Logit for Adam too, eight times its own")
 def _adam_like_the_others(experiment: Experiment) -> Sequence[Experiment]:
     own = find_tuned(experiment.benchmark, "small", "fsr-logit")
     return [replace(experiment, lr=own["lr"]) if experiment.method == "adam" else experiment]
 
 
+@_reason(
+    "C12",
+    "heatmaps",
+    "Logit's step size for Adam, and 40 epochs instead of 5 for all methods, so that there is more to forget",
+)
 def _many_steps(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(e, epochs=40) for e in _adam_like_the_others(experiment)]
 
 
-def _more_seeds(experiment: Experiment) -> Sequence[Experiment]:
-    if experiment.per_class != 1 or experiment.select.startswith("influence+"):
-        return []
-    return [replace(experiment, seed=experiment.seed + more) for more in (0, 5)]
-
-
+@_reason(
+    "C13a",
+    "rho",
+    "40 epochs instead of 10 for HAT, and λ = 30 instead of 300 for EWC, so that they learn their newest tasks",
+)
 def _what_they_need_to_learn(experiment: Experiment) -> Sequence[Experiment]:
     # On validation data HAT learned its first two tasks with 40 epochs, and EWC its newest ones with 30 instead of 300.
     return [replace(e, strength=30.0) if e.method == "ewc" else e for e in _more_epochs_for_hat(experiment)]
 
 
-def _more_epochs_for_hat(experiment: Experiment) -> Sequence[Experiment]:
-    return [replace(experiment, epochs=40) if experiment.method == "hat" else experiment]
-
-
+@_reason(
+    "C13a",
+    "rho",
+    "40 epochs and a weight of sparsity of .75 instead of .1 for HAT, so that units are left for its later tasks, "
+    "and λ = 30 for EWC",
+)
 def _sparser_hat(experiment: Experiment) -> Sequence[Experiment]:
     # Its authors' c. On validation data it learned two tasks as well as .1 did, with half of the units; 2 learned less.
     if experiment.width != 1 / 2:
@@ -120,13 +137,19 @@ def _sparser_hat(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(e, strength=0.75) if e.method == "hat" else e for e in _what_they_need_to_learn(experiment)]
 
 
-def _five_seeds_and_more_epochs_for_hat(experiment: Experiment) -> Sequence[Experiment]:
-    if experiment.method == "ewc":  # which the claim is not about
+@_reason("C13c", "rho", "40 epochs instead of 10 for HAT, so that it learns its newest tasks")
+def _more_epochs_for_hat(experiment: Experiment) -> Sequence[Experiment]:
+    return [replace(experiment, epochs=40) if experiment.method == "hat" else experiment]
+
+
+@_reason("C14a", "selection", "10 seeds instead of 5")
+def _ten_seeds(experiment: Experiment) -> Sequence[Experiment]:
+    if experiment.per_class != 1 or experiment.select.startswith("influence+"):
         return []
-    (run,) = _more_epochs_for_hat(experiment)
-    return [replace(run, seed=seed) for seed in range(run.seed, 5, 3)]
+    return _add_seeds(experiment, 5)
 
 
+@_reason("C14b", "selection", "50 images per class instead of 3 and 5: more points")
 def _many_points(experiment: Experiment) -> Sequence[Experiment]:
     if experiment.per_class != 5 or experiment.select not in ("random", "herding"):
         return []
@@ -134,102 +157,24 @@ def _many_points(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(experiment, per_class=50, strength=own["strength"])]
 
 
-_REASONS = (
-    Reason(
-        "C3",
-        "permuted",
-        "the paper's step size for EWC, 1e-4, and the best λ at that",
-        _papers_step_size,
-    ),
-    Reason(
-        "C3",
-        "permuted",
-        "20 tasks, as in the paper, instead of 10",
-        _twenty_tasks,
-    ),
-    Reason(
-        "C3",
-        "permuted",
-        "plain SGD for EWC instead of Adam, with a step size of .1 and λ = 10",
-        _plain_sgd,
-    ),
-    Reason(
-        "C6",
-        "color",
-        "λ = 100 for EWC instead of 1",
-        _stronger_ewc,
-    ),
-    Reason(
-        "C6",
-        "color",
-        "6 seeds instead of 3",
-        _six_seeds,
-    ),
-    Reason(
-        "C10",
-        "memory-sizes",
-        "one λ for all sizes, as in the paper, chosen at 50 per class; sizes 1 and 50 alone",
-        _one_strength,
-    ),
-    Reason(
-        "C12",
-        "heatmaps",
-        "the step size of Logit for Adam too, eight times its own",
-        _adam_like_the_others,
-    ),
-    Reason(
-        "C12",
-        "heatmaps",
-        "Logit's step size for Adam, and 40 epochs instead of 5 for all methods, so that there is more to forget",
-        _many_steps,
-    ),
-    Reason(
-        "C13a",
-        "rho",
-        "40 epochs instead of 10 for HAT, and λ = 30 instead of 300 for EWC, so that they learn their newest tasks",
-        _what_they_need_to_learn,
-    ),
-    Reason(
-        "C13a",
-        "rho",
-        "40 epochs and a weight of sparsity of .75 instead of .1 for HAT, so that units are left for its later tasks, "
-        "and λ = 30 for EWC",
-        _sparser_hat,
-    ),
-    Reason(
-        "C13c",
-        "rho",
-        "40 epochs instead of 10 for HAT, so that it learns its newest tasks",
-        _more_epochs_for_hat,
-    ),
-    Reason(
-        "C14a",
-        "selection",
-        "10 seeds instead of 5",
-        _more_seeds,
-    ),
-    Reason(
-        "C14b",
-        "selection",
-        "50 images per class instead of 3 and 5: more points",
-        _many_points,
-    ),
-    Reason(
-        "C15",
-        "rho",
-        "12 seeds instead of 3, of the first task alone",
-        _many_first_tasks,
-    ),
-    Reason(
-        "C16",
-        "mixture",
-        "40 epochs instead of 10 for HAT, so that it learns its tasks",
-        _more_epochs_for_hat,
-    ),
-    Reason(
-        "C16",
-        "mixture",
-        "40 epochs instead of 10 for HAT, and 5 seeds instead of 3",
-        _five_seeds_and_more_epochs_for_hat,
-    ),
-)
+@_reason("C15", "rho", "12 seeds instead of 3, of the first task alone")
+def _many_first_tasks(experiment: Experiment) -> Sequence[Experiment]:
+    if experiment.method not in ("hat", "joint") or experiment.width != 1 / 2:
+        return []
+    return _add_seeds(replace(experiment, tasks=1, split_into=experiment.tasks), 3, 6, 9)
+
+
+_reason("C16", "mixture", "40 epochs instead of 10 for HAT, so that it learns its tasks")(_more_epochs_for_hat)
+
+
+@_reason("C16", "mixture", "40 epochs instead of 10 for HAT, and 5 seeds instead of 3")
+def _five_seeds_and_more_epochs_for_hat(experiment: Experiment) -> Sequence[Experiment]:
+    if experiment.method == "ewc":  # which the claim is not about
+        return []
+    (run,) = _more_epochs_for_hat(experiment)
+    return [replace(run, seed=seed) for seed in range(run.seed, 5, 3)]
+
+
+def _add_seeds(experiment: Experiment, *more: int) -> list[Experiment]:
+    """Run an experiment with its own seed, and with seeds that are so much larger."""
+    return [experiment, *(replace(experiment, seed=experiment.seed + by) for by in more)]

@@ -3,7 +3,7 @@
 A claim's rule is its function's docstring, written before the runs that it judges. `checks` says what its words mean.
 For all of them:
 
-- A claim is judged on the runs that its figure has in `experiment.paper` at a scale, all of the methods and settings
+- A claim is judged on the runs that its figure has in `paper.specs` at a scale, all of the methods and settings
   that it is about: if one is missing or not done, or its images are made up, or there is one seed where an interval
   needs two, there is *not enough data*.
 - Accuracies are test accuracies; "at the end" is after the figure's last task. Differences are paired by seed.
@@ -11,22 +11,11 @@ For all of them:
   that it has just learned, mean over tasks and seeds, is no more than 5 points below that of fine-tuning: of adam on
   permuted and non-linear MNIST and on colour CIFAR10, of sgd on split CIFAR100 and the mixture, as the methods are
   trained there.
-- Of a claim that is not held, or whose methods have not learned, likely reasons are tested: `experiment.reasons` has
+- Of a claim that is not held, or whose methods have not learned, likely reasons are tested: `paper.reasons` has
   them, with runs of their own, and the same rule judges those. The verdict is not touched by it.
 """
 
-from selfreminder.paper.claims import incremental, little_forgetting, little_memory, selected_points
-from selfreminder.paper.claims.verdict import Claim, Tested, Verdict, as_json, claims, judge
+from selfreminder.paper.claims import forgetting, memory
+from selfreminder.paper.claims.verdict import Claim, Tested, Verdict, as_json, claims, judge, summarize
 
-__all__ = [
-    "Claim",
-    "Tested",
-    "Verdict",
-    "as_json",
-    "claims",
-    "incremental",
-    "judge",
-    "little_forgetting",
-    "little_memory",
-    "selected_points",
-]
+__all__ = ["Claim", "Tested", "Verdict", "as_json", "claims", "forgetting", "judge", "memory", "summarize"]

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from selfreminder.metrics import t_interval
-from selfreminder.paper.claims.lines import NotEnoughDataError, Series
+from selfreminder.paper.claims.runs import Measurement, NotEnoughDataError
 from selfreminder.report.html import decimal
 
 FAR = 0.1
@@ -27,8 +27,8 @@ _EQUAL, _EQUAL_INTERVAL = 0.01, 0.03
 class Check:
     """A difference of two series, and whether a rule holds for it."""
 
-    above: Series
-    below: Series
+    above: Measurement
+    below: Measurement
     margin: float
     interval: tuple[float, float]
     rule: str
@@ -77,7 +77,7 @@ class Check:
     def end(self, value: float) -> str:
         """An end of the interval, in points where people count in those; one that is not 0 does not look it.
 
-        >>> a, b = Series("a", (0.9, 0.7)), Series("b", (0.8, 0.5))
+        >>> a, b = Measurement("a", (0.9, 0.7)), Measurement("b", (0.8, 0.5))
         >>> above(a, b).end(0.1234), above(a, b).end(0.0000752)
         ('12.3', '.008')
         """
@@ -113,40 +113,40 @@ class Check:
         return f"95 % interval {self.end(low)} to {self.end(high)}"
 
 
-def above(a: Series, b: Series) -> Check:
+def above(a: Measurement, b: Measurement) -> Check:
     d, low, high = _difference(a, b)
     return Check(a, b, d, (low, high), "an interval above 0", low, low > 0)
 
 
-def noticeably_above(a: Series, b: Series) -> Check:
+def noticeably_above(a: Measurement, b: Measurement) -> Check:
     return above_by(NOTICEABLE, a, b)
 
 
-def far_above(a: Series, b: Series) -> Check:
+def far_above(a: Measurement, b: Measurement) -> Check:
     return above_by(FAR, a, b)
 
 
-def above_by(least: float, a: Series, b: Series) -> Check:
+def above_by(least: float, a: Measurement, b: Measurement) -> Check:
     d, low, high = _difference(a, b)
     rule = f"at least {_asked(a, least)} and an interval above 0"
     return Check(a, b, d, (low, high), rule, min(d - least, low), d >= least and low > 0, least)
 
 
-def at_least(least: float, a: Series, b: Series) -> Check:
+def at_least(least: float, a: Measurement, b: Measurement) -> Check:
     """The mean difference alone."""
     d, low, high = _difference(a, b)
     rule = f"a mean of at least {_asked(a, least)}"
     return Check(a, b, d, (low, high), rule, d - least, d >= least, least, is_limit=True)
 
 
-def at_most(most: float, a: Series, b: Series) -> Check:
+def at_most(most: float, a: Measurement, b: Measurement) -> Check:
     """The mean difference alone."""
     d, low, high = _difference(a, b)
     rule = f"a mean of at most {_asked(a, most)}"
     return Check(a, b, d, (low, high), rule, most - d, d <= most, is_limit=True)
 
 
-def at_least_equal(a: Series, b: Series) -> Check:
+def at_least_equal(a: Measurement, b: Measurement) -> Check:
     d, low, high = _difference(a, b)
     slack = min(d + _EQUAL, low + _EQUAL_INTERVAL)
     holds = d >= -_EQUAL and low > -_EQUAL_INTERVAL
@@ -154,7 +154,7 @@ def at_least_equal(a: Series, b: Series) -> Check:
     return Check(a, b, d, (low, high), rule, slack, holds, is_limit=True)
 
 
-def equal(a: Series, b: Series) -> Check:
+def equal(a: Measurement, b: Measurement) -> Check:
     d, low, high = _difference(a, b)
     slack = min(_EQUAL - abs(d), low + _EQUAL_INTERVAL, _EQUAL_INTERVAL - high)
     holds = abs(d) <= _EQUAL and low > -_EQUAL_INTERVAL and high < _EQUAL_INTERVAL
@@ -162,7 +162,7 @@ def equal(a: Series, b: Series) -> Check:
     return Check(a, b, d, (low, high), rule, slack, holds, is_limit=True)
 
 
-def _difference(a: Series, b: Series) -> tuple[float, float, float]:
+def _difference(a: Measurement, b: Measurement) -> tuple[float, float, float]:
     """Mean, and the interval's ends."""
     mean, half_width = t_interval(a.minus(b).values)
     if half_width is None:
@@ -172,5 +172,5 @@ def _difference(a: Series, b: Series) -> tuple[float, float, float]:
     return round(mean, 9), round(mean - half_width, 9), round(mean + half_width, 9)
 
 
-def _asked(series: Series, amount: float) -> str:
+def _asked(series: Measurement, amount: float) -> str:
     return f"{100 * amount:g} points" if series.points else decimal(amount)

@@ -4,15 +4,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import getdoc
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from selfreminder import methods
 from selfreminder.experiment.records import Records
 from selfreminder.paper.claims.checks import Check
-from selfreminder.paper.claims.lines import LacksRunsError, NotEnoughDataError, Runs
+from selfreminder.paper.claims.runs import LacksRunsError, NotEnoughDataError, Runs
 from selfreminder.paper.reasons import reasons
 from selfreminder.paper.specs import figure
 
+Judgement = Literal["held", "not held", "not enough data"]
 _DIGITS = 6
 _FEW = 4
 """comparisons that a sentence can have; of more it has the closest"""
@@ -24,7 +25,7 @@ class Verdict:
 
     id: str
     claim: str
-    verdict: Literal["held", "not held", "not enough data"]
+    verdict: Judgement
     sentence: str
     figure: str
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class Verdict:
     """where it is not held, or its runs cannot be judged: likely reasons, and what the rule says without them"""
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can say it."""
+        """Say it as JSON can."""
         return {
             "claim": self.claim,
             "figure": self.figure,
@@ -54,7 +55,7 @@ class Verdict:
         }
 
     def found(self) -> dict[str, Any]:
-        """The verdict and what it rests on, as JSON can say it."""
+        """Say the verdict and what it rests on as JSON can."""
         return {
             "verdict": self.verdict,
             "sentence": self.sentence,
@@ -81,7 +82,7 @@ class Tested:
     """A claim that is not held, or not judged, judged again with something changed that may be the reason."""
 
     text: str
-    """what is changed, see `experiment.reasons`"""
+    """what is changed, see `paper.reasons`"""
     verdict: Verdict
 
 
@@ -108,15 +109,19 @@ class Claim:
         return getdoc(self.finding) or ""
 
     def __call__(self, runs: Runs) -> Verdict:
-        """The verdict on it, in these runs."""
+        """Judge it in these runs."""
         untuned = tuple(figure(self.figure).untuned(runs.scale))
         try:
-            found = self.finding(runs)
+            found = self.finding(runs.of_figure(self.figure))
         except NotEnoughDataError as reason:
-            sentence = f"Not enough data: {reason}."
-            lacks_runs = isinstance(reason, LacksRunsError)
             return Verdict(
-                self.id, self.text, "not enough data", sentence, self.figure, untuned=untuned, lacks_runs=lacks_runs
+                id=self.id,
+                claim=self.text,
+                verdict="not enough data",
+                sentence=f"Not enough data: {reason}.",
+                figure=self.figure,
+                untuned=untuned,
+                lacks_runs=isinstance(reason, LacksRunsError),
             )
         # One that holds just so, such as all of all classes, could not hold better: it says less than the others.
         closest = min(found.checks, key=lambda check: (check.holds, check.holds and not check.slack, check.slack))
@@ -150,12 +155,12 @@ def claim(id: str, figure_name: str, text: str) -> Callable[[Callable[[Runs], Fi
 
 
 def claims() -> list[Claim]:
-    """All claims, in the order of their numbers."""
+    """List all claims, in the order of their numbers."""
     return sorted(_CLAIMS.values(), key=lambda claim: (int(re.sub(r"\D", "", claim.id)), claim.id))
 
 
 def judge(records: Iterable[Records], scale: str) -> list[Verdict]:
-    """The verdict on every claim, from the records of figures at a scale, in whatever order."""
+    """Judge every claim, from the records of figures at a scale, in whatever order."""
     runs = Runs(records, scale)
     return [_with_reasons(claim, claim(runs), runs) for claim in claims()]
 
@@ -168,8 +173,21 @@ def _with_reasons(judged: Claim, verdict: Verdict, runs: Runs) -> Verdict:
 
 
 def as_json(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Any]]:
-    """Verdicts by claim, as JSON can say them; the same for the same records."""
+    """Say verdicts by claim as JSON can; the same for the same records."""
     return {verdict.id: verdict.as_dict() for verdict in verdicts}
+
+
+def summarize(verdicts: Sequence[Verdict], scale: str) -> str:
+    """Say in one sentence what came out.
+
+    >>> summarize([], "demo")
+    '0 of 0 claims of the paper hold at scale demo.'
+    """
+    held, others, lacking = (sum(verdict.verdict == group for verdict in verdicts) for group in get_args(Judgement))
+    said = [f"{held} of {len(verdicts)} claims of the paper {'holds' if held == 1 else 'hold'} at scale {scale}"]
+    said += [f"{others} {'does' if others == 1 else 'do'} not"] if others else []
+    said += [f"{lacking} cannot be judged"] if lacking else []
+    return "; ".join(said) + "."
 
 
 def _sentence(closest: Check, checks: Sequence[Check]) -> str:

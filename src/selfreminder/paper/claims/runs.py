@@ -10,9 +10,11 @@ from typing import Any
 from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
-from selfreminder.paper.reasons import Change, changed
+from selfreminder.paper.figure_results import WORDS
+from selfreminder.paper.reasons import Change, change_runs
 from selfreminder.paper.specs import figure
 from selfreminder.report.html import decimal
+from selfreminder.report.results import name_settings
 
 NOT_LEARNED = 0.05
 """how far a method that has learned its newest tasks may be below fine-tuning"""
@@ -27,7 +29,7 @@ class LacksRunsError(NotEnoughDataError):
 
 
 @dataclass(frozen=True)
-class Series:
+class Measurement:
     """A number for each seed, in the order of the seeds."""
 
     who: str
@@ -51,11 +53,11 @@ class Series:
     def mean(self) -> float:
         return math.fsum(self.values) / len(self.values)
 
-    def minus(self, other: "Series") -> "Series":
+    def minus(self, other: "Measurement") -> "Measurement":
         differences = tuple(a - b for a, b in zip(self.values, other.values, strict=True))
         return replace(self, who=f"the lead of {self.who} over {other.who}", values=differences)
 
-    def constant(self, who: str, value: float) -> "Series":
+    def constant(self, who: str, value: float) -> "Measurement":
         """A number that does not depend on the seed, to compare this with."""
         return replace(self, who=who, values=(value,) * len(self.values), is_bound=True)
 
@@ -71,28 +73,28 @@ class Line:
     def tasks(self) -> int:
         return self.runs[0].experiment.tasks
 
-    def average(self, after: int | None = None) -> Series:
+    def average(self, after: int | None = None) -> Measurement:
         """The accuracy over all tasks so far, after so many; else after the last."""
         return self._each(lambda run, t: task_average(run.test)[t], after)
 
-    def first(self, after: int | None = None) -> Series:
+    def first(self, after: int | None = None) -> Measurement:
         """The accuracy on the first task."""
         found = self._each(lambda run, t: first_task(run.test)[t], after)
         return replace(found, who=f"the first task of {self.name}")
 
-    def newest(self, after: int | None = None) -> Series:
+    def newest(self, after: int | None = None) -> Measurement:
         """The accuracy on a task that has just been learned, mean over the tasks."""
         return self._each(lambda run, t: math.fsum(run.test[i][i] for i in range(t + 1)) / (t + 1), after)
 
-    def forgetting(self) -> Series:
+    def forgetting(self) -> Measurement:
         """See `metrics.forgetting`."""
-        return Series(f"the forgetting of {self.name}", tuple(forgetting(run.test) or 0.0 for run in self.runs))
+        return Measurement(f"the forgetting of {self.name}", tuple(forgetting(run.test) or 0.0 for run in self.runs))
 
     def bytes(self, after: int | None = None) -> float:
         """Bytes kept, mean over seeds."""
         return self._each(lambda run, t: self.measured(run, t, "bytes"), after).mean
 
-    def share_of_bytes(self, other: "Line", after: int | None = None) -> Series:
+    def share_of_bytes(self, other: "Line", after: int | None = None) -> Measurement:
         """Bytes kept, as a share of another method's."""
         whole = other.bytes(after)
         if not whole:
@@ -100,7 +102,7 @@ class Line:
         found = self._each(lambda run, t: self.measured(run, t, "bytes") / whole, after)
         return replace(found, who=f"the bytes of {self.name} to those of {other.name}", points=False)
 
-    def rho(self, joint: "Line", after: int | None = None) -> Series:
+    def rho(self, joint: "Line", after: int | None = None) -> Measurement:
         """The forgetting ratio, with joint training of the same seed."""
         bounds = {run.experiment.seed: run for run in joint.runs}
 
@@ -126,69 +128,82 @@ class Line:
             raise NotEnoughDataError(f"the records of {self.name} do not have {name}: they are of an earlier version")
         return run.tasks[task][name]
 
-    def _each(self, number: Callable[[Records, int], float], after: int | None) -> Series:
+    def _each(self, number: Callable[[Records, int], float], after: int | None) -> Measurement:
         count = self.tasks if after is None else after
         values = tuple(number(run, count - 1) for run in self.runs)
-        return Series(self.name, values, count)
+        return Measurement(self.name, values, count)
 
 
 class Runs:
-    """The records of a scale, found by what a figure shows."""
+    """The records of a scale, found by what a figure shows.
+
+    Args:
+        records: of all figures and of likely reasons, in whatever order.
+        scale: the figures' scale.
+    """
 
     def __init__(self, records: Iterable[Records], scale: str) -> None:
         self.scale = scale
+        self.figure = ""
         self._change: Change | None = None
         self._found = index_by_key(records)
 
+    def of_figure(self, name: str) -> "Runs":
+        """Give the same records, seen as the runs of a figure."""
+        other = copy.copy(self)
+        other.figure = figure(name).name
+        return other
+
     def changed(self, change: Change) -> "Runs":
-        """The same records, for figures whose runs are changed."""
+        """Give the same records, for figures whose runs are changed."""
         other = copy.copy(self)
         other._change = change
         return other
 
-    def of(self, figure_name: str, method: str, **settings: Any) -> Line:
-        """The runs of a method in a figure, with settings where it is there with several.
+    def line(self, method: str, **settings: Any) -> Line:
+        """Find the runs of a method in the figure, with settings where it is there with several.
 
         Raises NotEnoughDataError unless every run that the figure has of it is there, done, and of real data.
         """
-        shown = _shown(figure_name, method, self.scale, self._change)
-        wanted = {key: e for key, e in shown.items() if all(_has(e, *setting) for setting in settings.items())}
-        said = ", ".join(_SAID[setting](value) for setting, value in settings.items())
-        name = f"{method} ({said})" if said else method
+        wanted = {
+            key: e
+            for key, e in _wanted(self.figure, method, self.scale, self._change).items()
+            if all(_has(e, *setting) for setting in settings.items())
+        }
+        name = name_settings(method, settings, WORDS)
         if any(e.has_generated_data for e in wanted.values()):
-            raise NotEnoughDataError(f"the images of {figure_name} are made up at scale {self.scale}")
+            raise NotEnoughDataError(f"the images of {self.figure} are made up at scale {self.scale}")
         found = [self._found[key] for key in wanted if key in self._found]
         done = [record for record in found if record.done]
         if len(done) < len(wanted) or not wanted:
-            raise LacksRunsError(f"{name} has {len(done)} of {len(wanted)} runs done in {figure_name}")
+            raise LacksRunsError(f"{name} has {len(done)} of {len(wanted)} runs done in {self.figure}")
         return Line(name, tuple(sorted(done, key=lambda record: record.experiment.seed)))
 
-    def values(self, figure_name: str, method: str, setting: str) -> list[Any]:
-        """The values of a setting that a figure shows a method with, in order."""
-        return sorted({getattr(e, setting) for e in _shown(figure_name, method, self.scale, self._change).values()})
+    def lines(self, *methods: str, **settings: Any) -> list[Line]:
+        """Find the runs of several methods, with the same settings."""
+        return [self.line(method, **settings) for method in methods]
+
+    def values(self, method: str, setting: str) -> list[Any]:
+        """List the values of a setting that the figure shows a method with, in order."""
+        wanted = _wanted(self.figure, method, self.scale, self._change)
+        return sorted({getattr(e, setting) for e in wanted.values()})
 
 
-def learned(line: Line, than: Line, after: int | None = None) -> None:
+def check_learned(*lines: Line, than: Line, after: int | None = None) -> None:
     """Raise NotEnoughDataError if a method is far below fine-tuning on tasks that it has just learned."""
-    own, tuned = line.newest(after).mean, than.newest(after).mean
-    if round(tuned - own, 9) > NOT_LEARNED:
-        raise NotEnoughDataError(
-            f"{line.name} has not learned its newest tasks, {decimal(own)} against {decimal(tuned)} of {than.name}, "
-            f"more than {100 * NOT_LEARNED:.0f} points below"
-        )
-
-
-_SAID: dict[str, Callable[[Any], str]] = {
-    "per_class": lambda value: f"{value} per class",
-    "width": lambda value: f"width {value:g}",
-    "select": str,
-}
+    for line in lines:
+        own, tuned = line.newest(after).mean, than.newest(after).mean
+        if round(tuned - own, 9) > NOT_LEARNED:
+            raise NotEnoughDataError(
+                f"{line.name} has not learned its newest tasks, {decimal(own)} against {decimal(tuned)} of "
+                f"{than.name}, more than {100 * NOT_LEARNED:.0f} points below"
+            )
 
 
 @cache
-def _shown(figure_name: str, method: str, scale: str, change: Change | None) -> dict[str, Experiment]:
+def _wanted(figure_name: str, method: str, scale: str, change: Change | None) -> dict[str, Experiment]:
     own = [e for e in figure(figure_name).experiments(scale) if e.method == method]
-    return {e.key: e for e in (own if change is None else changed(own, change))}
+    return {e.key: e for e in (own if change is None else change_runs(own, change))}
 
 
 def _has(experiment: Experiment, setting: str, value: Any) -> bool:
