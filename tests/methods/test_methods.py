@@ -396,3 +396,19 @@ def test_the_settings_of_a_memory_method_are_those_of_its_reminder() -> None:
     assert isinstance(method, MemoryMethod)
     made = method.reminder
     assert (made.batch_size, made.over_tasks, made.codec, made.seed) == (9, "mean", "float16", 4)
+
+
+@every_method
+def test_it_applies_to_the_heads_that_it_says(name: str, digits: Stream, headed_digits: Stream) -> None:
+    for heads, stream in (("one", digits), ("per task", headed_digits)):
+        if method_facts(name).heads in ("any", heads):
+            start(name, stream)
+        else:
+            with pytest.raises(SelfReminderError, match=f"{name} does not apply here"):
+                start(name, stream)
+
+
+def test_there_is_one_reference_and_fine_tuning_is_named_by_its_optimizer() -> None:
+    facts = {name: method_facts(name) for name in methods.names()}
+    assert [name for name, of in facts.items() if of.is_reference] == ["joint"]
+    assert {name: of.optimizer for name, of in facts.items() if of.is_fine_tuning} == {"adam": "adam", "sgd": "sgd"}

@@ -144,7 +144,17 @@ MODELS: dict[str, Callable[[float, Sequence[int]], Network]] = {
 
 
 def build_model(name: str, *, width: float, seed: int, heads: Sequence[int] = (10,)) -> Network:
-    """A model with the initial weights of a seed; the global random numbers stay as they are."""
+    """Build a model with the initial weights of a seed; the global random numbers stay as they are.
+
+    Args:
+        name: of a network, see `MODELS`.
+        width: a factor of the paper's width.
+        seed: draws the initial weights.
+        heads: the number of classes of each output head.
+
+    >>> build_model("mnist-mlp", width=1 / 16, seed=0, heads=(2, 3))(torch.zeros(1, 784), 1).shape
+    torch.Size([1, 3])
+    """
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     with torch.random.fork_rng(devices=[]):

@@ -4,7 +4,6 @@
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,29 +67,25 @@ def _idx_files(sha256: tuple[str, ...], *others: tuple[str, ...]) -> tuple[DataF
     return tuple(DataFile(name, digest, namesakes=tuple(namesakes)) for name, digest, *namesakes in rows)
 
 
-def _cifar_file(name: str, sha256: str, binary: str, python: str, labels: Sequence[str], *forms: Form) -> DataFile:
-    as_binary = Form((f"{binary}/{name}.bin",))
-    as_python = Form((f"{python}/{name}",), partial(convert_python_batch, labels=labels))
-    return DataFile(f"{name}.bin", sha256, (as_binary, as_python, *forms))
-
-
 def _cifar10_files() -> tuple[DataFile, ...]:
     files = []
     for batch, (name, sha256) in enumerate(_CIFAR10.items()):
         # The package spells its labels' names so.
         labels, part = ("test_lables.json", 0) if name == "test_batch" else ("train_lables.json", batch)
+        binary = Form((f"cifar-10-batches-bin/{name}.bin",))
+        python = Form((f"cifar-10-batches-py/{name}",), partial(convert_python_batch, labels=CIFAR_LABELS["cifar10"]))
         sheet = Form((f"package/{name}.png", f"package/{labels}"), partial(convert_png_sheet, batch=part))
-        files.append(
-            _cifar_file(name, sha256, "cifar-10-batches-bin", "cifar-10-batches-py", CIFAR_LABELS["cifar10"], sheet)
-        )
+        files.append(DataFile(f"{name}.bin", sha256, (binary, python, sheet)))
     return tuple(files)
 
 
 def _cifar100_files() -> tuple[DataFile, ...]:
-    return tuple(
-        _cifar_file(name, sha256, "cifar-100-binary", "cifar-100-python", CIFAR_LABELS["cifar100"])
-        for name, sha256 in _CIFAR100.items()
-    )
+    files = []
+    for name, sha256 in _CIFAR100.items():
+        binary = Form((f"cifar-100-binary/{name}.bin",))
+        python = Form((f"cifar-100-python/{name}",), partial(convert_python_batch, labels=CIFAR_LABELS["cifar100"]))
+        files.append(DataFile(f"{name}.bin", sha256, (binary, python)))
+    return tuple(files)
 
 
 def _generated(classes: int) -> DataSet:

@@ -26,9 +26,6 @@ _GENERATED = (500, 200)
 """made-up images to train and to test on"""
 
 
-# MNIST ----------------------------------------------------------------------------------------------------
-
-
 def read_mnist(files: Sequence[bytes]) -> Arrays:
     """Read the four files of a data set in MNIST's format: images (n, 28, 28) and labels (n,)."""
     train_x, train_y, test_x, test_y = map(read_idx, files)
@@ -59,9 +56,6 @@ def write_idx(array: np.ndarray) -> bytes:
     if array.dtype != np.uint8:
         raise DataError(f"an idx file here holds unsigned bytes, not {array.dtype}")
     return b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
-
-
-# CIFAR ----------------------------------------------------------------------------------------------------
 
 
 def read_cifar(files: Sequence[bytes], *, labels: int) -> Arrays:
@@ -164,9 +158,6 @@ class _Unpickler(pickle.Unpickler):
         if (module_name, global_name) not in _KNOWN:
             raise DataError(f"refused, for its pickle asks for {module_name}.{global_name}")
         return _KNOWN[module_name, global_name]
-
-
-# Made-up images -------------------------------------------------------------------------------------------
 
 
 def generate_images(classes: int) -> Arrays:

@@ -15,7 +15,7 @@ from selfreminder._base.codec_names import LOGIT_NAMES, NAMES
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size, parse_bytes
 from selfreminder.experiment.catalogue import benchmark, method_facts
-from selfreminder.methods import OPTIMIZERS
+from selfreminder.methods import OPTIMIZERS, TYPE_NAMES
 
 _NUMBERS = ("width", "lr", "weight_decay", "strength", "validation")
 _OVER_TASKS = ("sum", "mean")
@@ -157,7 +157,6 @@ class Experiment:
 
 
 _HINTS = get_type_hints(Experiment) | {"seeds": int, "scale": str}
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
 _NONE = "none"
 
 
@@ -220,5 +219,8 @@ def parse_text(name: str, text: str) -> Any:
 
 def _wrong_type(name: str, value: object) -> SelfReminderError:
     of, optional = field_type(name)
-    said, must = json.dumps(value, default=str), _WORDS[of] + (f', or "{_NONE}"' if optional else "")
+    said, must = (
+        json.dumps(value, default=str),
+        TYPE_NAMES[of] + (f', or "{_NONE}"' if optional else ""),
+    )
     return SelfReminderError(f"{name} is {said}: it must be {must}")

@@ -19,13 +19,8 @@ if TYPE_CHECKING:
 OPTIMIZERS = {"adam": 1e-4, "sgd": 1e-3}
 """what methods are trained by, with the paper's step sizes"""
 
-_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    float: ((int, float), "a number"),
-    int: ((int,), "a whole number"),
-    bool: ((bool,), "true or false"),
-    str: ((str,), "text"),
-}
-"""by an option's type: what a file may give, and what that is called"""
+TYPE_NAMES = {float: "a number", int: "a whole number", bool: "true or false", str: "text", dict: "a table"}
+"""what the types of settings and options are called"""
 
 
 @cache
@@ -73,9 +68,14 @@ def check_options(name: str, options: Mapping[str, Any], settings: Iterable[str]
                 raise SelfReminderError(f"{name} has no options: '{option}' is none")
             raise unknown(f"option of {name}", option, sorted(known))
         of = str if get_origin(known[option]) is Literal else known[option]
-        kinds, words = _KINDS.get(of, ((object,), ""))
-        if not isinstance(value, kinds) or (isinstance(value, bool) and of in (int, float)):
-            raise SelfReminderError(f"{name}: {option} is {value!r}: it must be {words}")
+        if of in TYPE_NAMES and not _has_type(value, of):
+            raise SelfReminderError(f"{name}: {option} is {value!r}: it must be {TYPE_NAMES[of]}")
+
+
+def _has_type(value: object, of: Any) -> bool:
+    if isinstance(value, bool):  # which is an int to Python
+        return of is bool
+    return isinstance(value, int | float if of is float else of)
 
 
 def build(name: str, settings: dict[str, Any], options: dict[str, Any]) -> "Method":

@@ -4,11 +4,10 @@ min  mean over the current task of L(f(x), y)
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from selfreminder.methods.base import Method
 
 
 @dataclass(kw_only=True)
 class Adam(Method):
-    is_fine_tuning: ClassVar[bool] = True
+    is_fine_tuning = True

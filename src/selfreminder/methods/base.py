@@ -1,4 +1,4 @@
-"""What a method is: a loss, and what it does between tasks. Most methods write `loss` and `after_task`."""
+"""The base classes of methods: a loss, and what is done between tasks. Most methods write `loss` and `after_task`."""
 
 import json
 from abc import abstractmethod
@@ -24,10 +24,6 @@ EARLY = 0.1
 """the share of epochs, one at least, whose gradients selection by gradient looks at"""
 _VALIDATION_ITEMS = 500
 """of a memory, looked at beside validation data"""
-
-
-Heads = Literal["any", "one", "per task"]
-"""of a model: one that all tasks share, one per task, or either"""
 
 
 class Batch(NamedTuple):
@@ -64,8 +60,8 @@ class Method:
     """it is a baseline that does nothing about forgetting, and is named by its optimizer"""
     is_reference: ClassVar[bool] = False
     """it looks at all data of all tasks so far: others are measured by it"""
-    heads: ClassVar[Heads] = "any"
-    """the output heads that it needs"""
+    heads: ClassVar[Literal["any", "one", "per task"]] = "any"
+    """the output heads that it applies to: one that all tasks share, one per task, or either"""
     clip: ClassVar[float] = 1e4
     """the largest gradient norm, in protocols that clip"""
 
@@ -83,35 +79,35 @@ class Method:
         """Called before a task's first step; again if the run is resumed from there."""
 
     def training_set(self, task: Task) -> Split:
-        """What to train on during a task."""
+        """Give what to train on during a task."""
         return task.train
 
     def validation_set(self, task: Task) -> Split:
-        """What a protocol with early stopping looks at."""
+        """Give what a protocol with early stopping looks at."""
         return task.validation
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        """The optimiser's parameter groups."""
+        """Give the optimizer's parameter groups."""
         return [{"params": list(model.parameters())}]
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        """The loss of one step."""
+        """Compute the loss of one step."""
         return F.cross_entropy(self.predict(model, batch.x, batch.head), batch.y)
 
     def after_backward(self, model: nn.Module, step: Step) -> None:
-        """Between the gradient and the optimiser's step."""
+        """Called between the gradient and the optimizer's step; may change gradients."""
 
     def after_step(self, model: nn.Module, step: Step) -> None:
-        """After the optimiser's step."""
+        """Called after the optimizer's step."""
 
     def after_epoch(self, model: nn.Module, task: Task, epoch: int, epochs: int) -> None:
-        """When an epoch, counted from 0, of so many is done."""
+        """Called when an epoch, counted from 0, of so many `epochs` is done."""
 
     def after_task(self, model: nn.Module, task: Task) -> None:
-        """When a task has been learned."""
+        """Called when a task has been learned: the place to keep what later tasks need."""
 
     def predict(self, model: nn.Module, x: Tensor, head: Tensor | int | None) -> Tensor:
-        """Logits, at a head where the model has several."""
+        """Compute logits, at a head where the model has several."""
         return model(x) if head is None else model(x, head)
 
     def nbytes(self) -> int:
@@ -119,11 +115,11 @@ class Method:
         return sum(tensor.nbytes for name, tensor in self.state_dict().items() if not name.endswith(".facts"))
 
     def measures(self) -> dict[str, float]:
-        """Numbers of the method's own that a task's record should have."""
+        """Give numbers of the method's own for a task's record."""
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that changes while training, by name."""
+        """Give all that changes while training, by name."""
         return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -134,7 +130,7 @@ class Method:
 
     @classmethod
     def work(cls, task: int) -> float:
-        """The cost of a task relative to the first, for the time left."""
+        """Estimate the cost of a task, counted from 0, relative to the first: for the time left."""
         return 1.0
 
 
@@ -177,10 +173,10 @@ class MemoryMethod(Method):
 
     @abstractmethod
     def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
-        """(n,) penalties of n remembered items whose logits are now `logits`."""
+        """Compute the penalties (n,) of n remembered items whose logits are now `logits` (n, classes)."""
 
     def logits_of(self, model: nn.Module, x: Tensor, task: Tensor | int) -> Tensor:
-        """Each item's logits at its own task's head. Heads of tasks to come take no part."""
+        """Compute each item's logits at its own task's head. Heads of tasks to come take no part."""
         return model(x, task, self._seen) if isinstance(task, Tensor) else model(x, task)
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:

@@ -7,7 +7,7 @@ F sums the tasks' diagonal Fisher informations, each taken at its task's end ove
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,7 @@ from selfreminder.methods.base import Batch, Method, Step
 
 @dataclass(kw_only=True)
 class Ewc(Method):
-    clip: ClassVar[float] = 100.0
-    """what HAT's authors use for EWC"""
+    clip = 100.0  # what HAT's authors use for EWC
 
     strength: float = 1.0
     """λ"""

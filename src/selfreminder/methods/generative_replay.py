@@ -10,7 +10,7 @@ values between 0 and 1, for one head: the MNIST benchmarks.
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder.benchmarks.stream import Task
-from selfreminder.methods.base import Batch, Heads, Method, Step
+from selfreminder.methods.base import Batch, Method, Step
 
 
 class Autoencoder(nn.Module):
@@ -55,7 +55,7 @@ class Autoencoder(nn.Module):
 
 @dataclass(kw_only=True)
 class GenerativeReplay(Method):
-    heads: ClassVar[Heads] = "one"
+    heads = "one"
 
     strength: float = 1.0
     """λ"""

@@ -12,7 +12,7 @@ Serrà et al., Overcoming catastrophic forgetting with hard attention to the tas
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder.benchmarks.models import Network
 from selfreminder.benchmarks.stream import Task
-from selfreminder.methods.base import Batch, Heads, Method, Step
+from selfreminder.methods.base import Batch, Method, Step
 
 _COSH_LIMIT = 50.0
 """of s·e in the compensation: cosh of more overflows"""
@@ -71,8 +71,8 @@ def _masked(x: Tensor, mask: Tensor) -> Tensor:
 @dataclass(kw_only=True)
 class Hat(Method):
     # Adam divides the gradient by its own size: it would undo every factor 1 − min(u_i, u_j) but 0.
-    optimizer: ClassVar[str] = "sgd"
-    heads: ClassVar[Heads] = "per task"
+    optimizer = "sgd"
+    heads = "per task"
 
     strength: float = 0.75
     """c, the weight of sparsity"""

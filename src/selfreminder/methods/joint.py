@@ -5,7 +5,6 @@ min  mean over tasks 1…T of L(f(x), y)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from selfreminder.methods.base import Method
 
 @dataclass(kw_only=True)
 class Joint(Method):
-    is_reference: ClassVar[bool] = True
+    is_reference = True
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         self._stream, self._seen, self._kept = stream, 0, {}

@@ -4,12 +4,11 @@ min  mean over the current task of L(f(x), y)
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from selfreminder.methods.base import Method
 
 
 @dataclass(kw_only=True)
 class Sgd(Method):
-    optimizer: ClassVar[str] = "sgd"
-    is_fine_tuning: ClassVar[bool] = True
+    optimizer = "sgd"
+    is_fine_tuning = True
