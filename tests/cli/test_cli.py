@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from selfreminder.cli.main import main
-from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.folder import claimed
 from selfreminder.memory.file import save_memory
 from selfreminder.memory.memory import Memory
 
@@ -117,8 +117,7 @@ def test_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 def test_two_comparisons_at_once_do_not_share_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    comparison = Comparison(benchmark="permuted-mnist")
-    with comparison.claimed(tmp_path / "x"):
+    with claimed(tmp_path / "x", "comparison"):
         assert "another process is at work in" in complaint(capsys, *TINY, "--out", str(tmp_path / "x"))
 
 

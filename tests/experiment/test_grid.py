@@ -19,12 +19,12 @@ from rich.console import Console
 
 from selfreminder._base.atomic import replace_file
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.cli import display
-from selfreminder.cli.display import failure_lines
+from selfreminder._base.lock import LockedError, is_locked, locked
+from selfreminder.cli import grid_command
+from selfreminder.cli.grid_command import failure_lines
 from selfreminder.cli.main import main
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import GRID, claimed, read_grid, write_grid
-from selfreminder.experiment.lock import LockedError, is_locked, locked
 from selfreminder.experiment.pool import failures, room, worker
 from selfreminder.experiment.pool.failures import FAILURE, TRACE, given_up, keep_failure, read_failure
 from selfreminder.experiment.pool.grid import Grid
@@ -175,7 +175,7 @@ def test_locks(tmp_path: Path) -> None:
 
 def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:
     """However it ends; and to ask for a lock leaves no trace in a folder, which may be an archive."""
-    asked = "from selfreminder.experiment.lock import *\nwith locked(Path(r'{}')): print(flush=True); input()"
+    asked = "from selfreminder._base.lock import *\nwith locked(Path(r'{}')): print(flush=True); input()"
     command = [sys.executable, "-c", asked.format(tmp_path)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -215,14 +215,14 @@ def test_the_display(
         second.started, second.first_fraction = time.monotonic() - 30, 0.0
         second.advance(Progress(2, 2, 1, 2, 0.75, 0.5))
         for grid.stopping in (False, True):
-            monkeypatch.setattr(display, "_PLAIN_EVERY", 0.0)
-            monkeypatch.setattr(display, "_LIVE_EVERY", 0.0)
+            monkeypatch.setattr(grid_command, "_PLAIN_EVERY", 0.0)
+            monkeypatch.setattr(grid_command, "_LIVE_EVERY", 0.0)
             yield None
 
     monkeypatch.setattr(grid, "run", news)
     monkeypatch.setenv("FORCE_COLOR" if terminal else "NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    for _ in display.watched(grid):
+    for _ in grid_command.run_live(grid):
         pass
     shown = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", capsys.readouterr().err)
     assert re.search(r"permuted-mnist: 1 of 3 runs done, 1:3\d left", shown)  # a moment has passed
@@ -243,7 +243,7 @@ def test_a_run_has_one_line_in_a_narrow_terminal(width: int, tmp_path: Path) -> 
         job.started, job.first_fraction = time.monotonic() - 30, 0.0
     grid.all[0].advance(Progress(12, 20, 10, 20, 0.75, 0.5))
     console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO(), record=True)
-    console.print(display._picture(grid, width))
+    console.print(grid_command._picture(grid, width))
     first, second, _, *more = console.export_text().splitlines()
     assert more == []
     assert re.match(r"fsr-logit stre.*8 .*task 12/20  epoch 10/20  average 0.750  \d:\d\d left", first)
@@ -559,10 +559,10 @@ def test_times_are_those_of_the_runs_most_alike() -> None:
 
 def test_a_comparison_without_results_is_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     comparison = Comparison(benchmark="permuted-mnist", methods=("adam",), seeds=1, tasks=2)
-    with comparison.claimed(tmp_path / "x"):
-        (run,) = comparison.experiments
+    (run,) = comparison.experiments
+    for _ in range(2):
         keep_failure(tmp_path / "x" / run.key, Failed("loss is nan", "diverged"))
-        keep_failure(tmp_path / "x" / run.key, Failed("loss is nan", "diverged"))
+    write_grid(tmp_path / "x", [run], {"comparison": comparison.as_dict()})
     options = ["--methods", "adam", "--seeds", "1", "--tasks", "2", "--out", str(tmp_path / "x"), "--json"]
     assert main(["compare", "permuted-mnist", *options]) == 1
     captured = capsys.readouterr()

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreminder._base.errors import DataError
+from selfreminder.cli import grid_command
 from selfreminder.cli import reproduce as command
 from selfreminder.cli.main import main
 from selfreminder.experiment.pool.grid import Grid, Job
@@ -627,32 +628,30 @@ def test_a_figure_is_drawn_when_its_last_run_is_done(
     grid = Grid(experiments(figures, "demo"), tmp_path)
     written: list[tuple[int, list[str]]] = []
 
-    def watched(grid: Grid) -> Iterator[Job | None]:
-        for job in grid.all:
-            job.answer = Done()
-            yield None
-            yield job
-
     class Found:
         def write(self, only: list[str]) -> None:
             written.append((sum(isinstance(job.answer, Done) for job in grid.all), only))
             raise OSError("no space left")  # which is said, and stops no run
 
-    monkeypatch.setattr(command, "watched", watched)
     monkeypatch.setattr(command, "_read", lambda folder, scale: Found())
-    command._run(grid, figures, "demo")
+    note = command._draw_early(grid, figures, "demo")
+    for job in grid.all:
+        job.answer = Done()
+        note(None)
+        note(job)
     assert written == [(6, ["heatmaps"])]  # what is drawn at the end is not drawn just before
     assert "no space left" in capsys.readouterr().err and all(isinstance(job.answer, Done) for job in grid.all)
 
 
 def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def watched(grid: Grid) -> Iterator[Job | None]:
+    def run_live(grid: Grid) -> Iterator[Job | None]:
         yield None
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "watched", watched)
+    monkeypatch.setattr(grid_command, "run_live", run_live)
     assert main(["reproduce", "rho", "--seeds", "1", "--out", str(tmp_path / "x")]) == 130
-    assert "To go on: selfreminder" in capsys.readouterr().err
+    said = f"To go on: selfreminder reproduce rho --seeds 1 --out {tmp_path / 'x'}"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
@@ -16,9 +16,11 @@ import pytest
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size, show_bytes
+from selfreminder.cli import grid_command
 from selfreminder.cli.main import app, main
 from selfreminder.experiment.comparison import Comparison
-from selfreminder.experiment.folder import run_folders, write_grid
+from selfreminder.experiment.folder import Origin, read_origin, run_folders, with_command, write_grid
+from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.records import RECORDS, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.findings import find
@@ -59,6 +61,11 @@ def made_up(folder: Path, **changes: Any) -> list[Experiment]:
     for experiment in experiments:
         write_run(folder, experiment)
     return experiments
+
+
+def write_comparison(folder: Path, comparison: Comparison) -> None:
+    """What `selfreminder compare` writes of itself."""
+    write_grid(folder, comparison.experiments, {"comparison": comparison.as_dict()})
 
 
 class Page(HTMLParser):
@@ -264,7 +271,9 @@ def test_one_method_with_several_settings(tmp_path: Path) -> None:
     assert one.marker != other.marker
     page = Page(comparison_page(found))
     assert page.values("data-toggle") == names
-    assert "other strengths, step sizes or the like than these runs" in page.text  # no command gives λ = 7
+    write_comparison(tmp_path, Comparison(benchmark="permuted-mnist", methods=("adam", "ewc"), seeds=1, tasks=4))
+    # No command gives λ = 7.
+    assert "other strengths, step sizes or the like than these runs" in page_of(tmp_path).text
 
 
 @pytest.mark.parametrize(
@@ -277,21 +286,52 @@ def test_one_method_with_several_settings(tmp_path: Path) -> None:
         ({"width": 0.06, "select": "herding"}, " --select herding --width 0.06"),
     ],
 )
-def test_the_command_gives_the_same_runs(asked: dict[str, Any], options: str, tmp_path: Path) -> None:
+def test_the_command_gives_the_same_runs(
+    asked: dict[str, Any], options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page shows the command that made a folder as it was typed; typed again, it asks for the same runs."""
     comparison = Comparison(benchmark="permuted-mnist", methods=("adam", "fsr-logit"), seeds=2, **asked)
-    for experiment in comparison.experiments:
-        write_run(tmp_path, experiment, done=False)
-    found = find(tmp_path).redo
-    assert found is not None
-    assert found.exact
-    assert found.comparison is not None
-    assert {e.key for e in found.comparison.experiments} == {e.key for e in comparison.experiments}
     scale = f"--scale {comparison.scale} --methods adam,fsr-logit --seeds 2"
-    assert found.command == f"selfreminder compare permuted-mnist {scale}{options}"
-    _, bound, _ = app.parse_args(found.command.split()[1:], exit_on_error=False, print_error=False)
+    typed = f"compare permuted-mnist {scale}{options} --out x"
+    asked_for: list[Grid] = []
+
+    def run_live(grid: Grid) -> Iterator[None]:
+        """Write what is known of the runs, and run none."""
+        asked_for.append(grid)
+        grid._write()
+        yield
+
+    monkeypatch.setattr(grid_command, "fetch", lambda name, data_dir: None)
+    monkeypatch.setattr(grid_command, "run_live", run_live)
+    monkeypatch.chdir(tmp_path)
+    assert main(typed.split()) == 1
+    (grid,) = asked_for
+    assert {job.experiment.key for job in grid.all} == {e.key for e in comparison.experiments}
+    for experiment in comparison.experiments:
+        write_run(tmp_path / "x", experiment, done=False)
+    found = find(tmp_path / "x")
+    assert found.origin.commands == (f"selfreminder {typed}",)
+    assert found.origin.scale == comparison.scale
+    assert found.origin.gives(found.experiments)
+    assert found.origin.comparison is not None
+    assert {e.key for e in found.origin.comparison.experiments} == {e.key for e in comparison.experiments}
+    _, bound, _ = app.parse_args(typed.split(), exit_on_error=False, print_error=False)
     given = bound.arguments
     assert (given["benchmark"], given["scale"], given["seeds"]) == ("permuted-mnist", comparison.scale, 2)
-    assert found.command in page_of(tmp_path).text
+    assert f"selfreminder {typed}" in page_of(tmp_path / "x").text
+
+
+def test_commands_add_up(tmp_path: Path) -> None:
+    """A comparison may be added to by another command: both are shown; the same one is shown once."""
+    small, other = ["compare", "permuted-mnist"], ["compare", "permuted-mnist", "--seeds", "7"]
+    for words, known in ((small, [small]), (small, [small]), (other, [small, other])):
+        about = with_command(tmp_path, words, {"comparison": {}})
+        assert about["commands"] == known
+        write_grid(tmp_path, [], about)
+    # The grid of a file is that of the last command alone.
+    assert with_command(tmp_path, ["run", "g.toml"], {"spec": "spec.toml"})["commands"] == [["run", "g.toml"]]
+    write_grid(tmp_path, [], {"commands": [7, ["list", 7]], "comparison": {"benchmark": 7}})
+    assert read_origin(tmp_path) == Origin(("selfreminder list 7",))
 
 
 def test_a_table_of_the_users_own(
@@ -306,17 +346,15 @@ def test_a_table_of_the_users_own(
     Path("mine.toml").unlink()
     Path("x").rename("moved")
     found = find(Path("moved"))
-    assert found.redo is not None
-    assert found.redo.exact
-    assert found.redo.command.endswith(" --tasks 1 --epochs 1 --width 0.05 --tuned tuned.toml")
+    assert found.origin.gives(found.experiments)
+    (typed,) = found.origin.commands
+    assert typed.endswith(" --tasks 1 --epochs 1 --width 0.05 --tuned mine.toml --out x --jobs 1")
     text = page_of(Path("moved")).text
     assert "with tuned.toml, which is beside the runs" in text
     assert "Not tuned" not in text
     assert "than these runs" not in text
     Path("moved/tuned.toml").unlink()
-    redo = find(Path("moved")).redo
-    assert redo is not None
-    assert not redo.exact
+    assert not find(Path("moved")).origin.gives(found.experiments)
 
 
 def test_a_grid_with_a_table_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,9 +363,10 @@ def test_a_grid_with_a_table_of_the_users_own(tmp_path: Path, monkeypatch: pytes
     spec = 'benchmark = "permuted-mnist"\nscale = "demo"\nmethod = "ewc"\ntasks = 1\nepochs = 1\nwidth = 0.05\n'
     Path("g.toml").write_text(f"{spec}[grid]\nimages = [200, 300]\n")
     assert main(["run", "g.toml", "--tuned", "mine.toml", "--out", "x", "--jobs", "1"]) == 0
-    found = find(Path("x")).redo
-    assert found is not None
-    assert found.command == "selfreminder run spec.toml --tuned tuned.toml"
+    found = find(Path("x")).origin
+    assert found.commands == ("selfreminder run g.toml --tuned mine.toml --out x --jobs 1",)
+    assert found.file == ("spec.toml", Path("g.toml").read_text())
+    assert "with tuned.toml, which is beside the runs" in page_of(Path("x")).text
     assert Path("x/tuned.toml").read_bytes() == Path("mine.toml").read_bytes()
 
 
@@ -336,11 +375,14 @@ def test_a_grid_from_a_file(tmp_path: Path) -> None:
     runs = [replace(one, seed=7), replace(one, seed=7, weight_decay=0.5)]
     for run in runs:
         write_run(tmp_path, run)
-    assert "No single command gives just these runs" in page_of(tmp_path).text
-    write_grid(tmp_path, runs, {"spec": "spec.toml", "set": ["tasks=2"], "sweep": ["weight_decay=1e-4,0.5"]})
+    assert "The command that made these runs is not stored here" in page_of(tmp_path).text
+    typed = ["run", "g.toml", "--set", "tasks=2", "--sweep", "weight_decay=1e-4,0.5"]
+    about = {"spec": "spec.toml", "set": ["tasks=2"], "sweep": ["weight_decay=1e-4,0.5"]}
+    write_grid(tmp_path, runs, with_command(tmp_path, typed, about))
     (tmp_path / "spec.toml").write_text('benchmark = "<b>"\n')
     page = page_of(tmp_path)
-    assert "selfreminder run spec.toml --set tasks=2 --sweep weight_decay=1e-4,0.5" in page.text
+    assert "selfreminder run g.toml --set tasks=2 --sweep weight_decay=1e-4,0.5" in page.text
+    assert "beside the runs as spec.toml" in page.text
     assert "--tuned" not in page.text
     assert 'benchmark = "<b>"' in page.text
     assert "Weight decay0.0001 or 0.5" in page.text
@@ -381,7 +423,8 @@ def test_a_page_takes_no_file_from_outside_its_folder(tmp_path: Path) -> None:
     (tmp_path / "theirs" / "spec.toml").write_bytes(b"\xff")
     for about in ({"spec": "spec.toml", "set": [], "sweep": []}, {"spec": "spec.toml"}):
         write_grid(tmp_path / "theirs", [run], about)
-        assert "No single command gives just these runs" in page_of(tmp_path / "theirs").text
+        assert "The command that made these runs is not stored here" in page_of(tmp_path / "theirs").text
+        assert find(tmp_path / "theirs").origin.file is None
 
 
 def test_streams_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
@@ -415,13 +458,13 @@ def test_runs_of_the_papers_figures(tmp_path: Path, capsys: pytest.CaptureFixtur
     write_grid(tmp_path, runs, {"figure": "all", "scale": "small"})
     page = page_of(tmp_path)
     assert "permuted-mnist at scale small" in page.text
-    assert "No single command" not in page.text
+    assert "not stored here" not in page.text
     assert main(["report", str(tmp_path)]) == 0
     command = "selfreminder reproduce all --scale small"
     assert f"{command} --draw-only --out {tmp_path}" in capsys.readouterr().out
     assert page.text.count(command) == 2  # where it leads, and how to do it again
     write_grid(tmp_path, runs, {"figure": ["all"], "scale": "tiny"})
-    assert find(tmp_path).redo is None
+    assert find(tmp_path).origin == Origin()
 
 
 def test_made_up_images_are_said_to_be(tmp_path: Path) -> None:

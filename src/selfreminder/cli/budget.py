@@ -5,8 +5,7 @@ import json as json_format
 
 from selfreminder._base.errors import unknown
 from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.options import Whole
-from selfreminder.cli.tables import print_rows, print_table
+from selfreminder.cli.terminal import Whole, print_rows, print_table
 from selfreminder.experiment.catalogue import benchmark
 from selfreminder.paper.memory_arithmetic import (
     CLASSES,

@@ -1,24 +1,19 @@
 """`selfreminder compare`: run methods on a benchmark, then a table and the paper's two panels."""
 
 import json as json_format
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.data import fetch
-from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
-from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison_of, whole_number
-from selfreminder.cli.tables import print_table
+from selfreminder.cli.grid_command import Running, describe, keep_table, run_grid, write_summary
+from selfreminder.cli.terminal import Extent, MemorySize, Out, Whole, make_comparison, print_table, show_estimate
 from selfreminder.experiment.comparison import Comparison
-from selfreminder.experiment.folder import TABLE, keep_copy
+from selfreminder.experiment.folder import check_same_comparison, claimed
 from selfreminder.experiment.pool.grid import Grid
-from selfreminder.experiment.pool.progress import Done
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.report.results import Result, group_runs, sort_best_first
@@ -30,18 +25,15 @@ def compare(
     methods: Annotated[str | None, Parameter(name=["--methods", "-m"])] = None,
     scale: str = "demo",
     seeds: Whole | None = None,
-    kept: Kept | None = None,
+    memory: MemorySize | None = None,
     select: str = "random",
     codec: str = "auto",
     logit_codec: str = "float32",
     extent: Extent | None = None,
-    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    data_dir: Path | None = None,
     device: str = "cpu",
     tuned: Path | None = None,
-    retry_failed: Annotated[bool, Parameter(negative="")] = False,
-    json: bool = False,
+    out: Out = None,
+    running: Running | None = None,
 ) -> int:
     """Compare methods on a benchmark: a table, and the accuracy on the first task and over all tasks as figures.
 
@@ -64,61 +56,48 @@ def compare(
         How items are kept: auto, float32, float16, uint8, affine8, compressed.
     logit_codec
         How their logits are kept: float32, float16, int8.
-    jobs
-        Worker processes; by default one per core.
-    out
-        Folder for records and figures; by default a folder in ./runs named by what is compared.
-    data_dir
-        A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
     device
         cpu or cuda.
     tuned
         A table by `selfreminder tune`, whose strengths and step sizes go before those that come with selfreminder.
-    retry_failed
-        Try runs again that have failed twice in the same way.
-    json
-        Print JSON instead of a table.
+    out
+        Folder for records and figures; by default a folder in ./runs named by what is compared.
     """
+    running = running or Running()
     comparison = replace(
-        comparison_of(benchmark, scale, methods, kept, extent, device, tuned, seeds=seeds),
+        make_comparison(benchmark, scale, methods, memory, extent, device, tuned, seeds=seeds),
         select=select,
         codec=codec,
         logit_codec=logit_codec,
     )
-    check_jobs(jobs)
-    experiments = comparison.experiments
-    for name in experiments[0].data_sets:
-        fetch(name, data_dir)
+    running.check()
+    running.fetch_data(comparison.experiments)
     folder = out or Path("runs") / comparison.name
-    with comparison.claimed(folder):
-        own_data, about = None if data_dir is None else str(data_dir), {}
-        if tuned is not None:
-            keep_copy(tuned, folder / TABLE)
-            about = {"tuned": TABLE}
-        grid = Grid(experiments, folder, jobs, own_data, retry_failed=retry_failed, about=about)
-        try:
-            _run(grid)
-        except KeyboardInterrupt:
-            how_to_go_on(folder)
-            return 130
-        found = group_runs(records for job in grid.all if (records := read_records(job.folder)) is not None)
-        if found:
-            _present(comparison, found, folder, json)
-        elif json:
-            print(json_format.dumps({"benchmark": benchmark, "scale": scale, "folder": str(folder), "results": []}))
-    say_failures(grid)
-    return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
+    with claimed(folder, "comparison", patience=1.0):
+        check_same_comparison(folder, comparison)
+        keep_table(folder, tuned)
+        about = describe(folder, tuned, comparison=comparison.as_dict())
+        grid = running.make_grid(comparison.experiments, folder, about)
+        return run_grid(grid, lambda: _present(comparison, grid, running.json), lambda _: _refuse_mistakes(grid))
 
 
-def _run(grid: Grid) -> None:
-    with closing(watched(grid)) as news:  # closing it ends the workers
-        for _ in news:
-            for _, failure in grid.failures:
-                if failure.users_mistake:
-                    raise SelfReminderError(failure.reason)
+def _refuse_mistakes(grid: Grid) -> None:
+    """Raise what is wrong with one run: it is wrong with the comparison."""
+    for _, failure in grid.failures:
+        if failure.users_mistake:
+            raise SelfReminderError(failure.reason)
 
 
-def _present(comparison: Comparison, found: list[Result], folder: Path, as_json: bool) -> None:
+def _present(comparison: Comparison, grid: Grid, as_json: bool) -> None:
+    found = group_runs(records for job in grid.all if (records := read_records(job.folder)) is not None)
+    about = {"benchmark": comparison.benchmark, "scale": comparison.scale, "folder": str(grid.folder)}
+    if found:
+        _show(comparison, found, grid.folder, as_json)
+    elif as_json:
+        print(json_format.dumps({**about, "results": []}))
+
+
+def _show(comparison: Comparison, found: list[Result], folder: Path, as_json: bool) -> None:
     # matplotlib takes half a second to import: only when there is something to draw.
     from selfreminder.report.figures import draw_accuracy, draw_ratio  # noqa: PLC0415
 
@@ -140,8 +119,7 @@ def _present(comparison: Comparison, found: list[Result], folder: Path, as_json:
         "untuned": comparison.untuned,
         "results": [result.as_dict() for result in found],
     }
-    text = json_format.dumps(summary, indent=1)
-    write_text(folder / "results.json", text + "\n")
+    text = write_summary(summary, folder)
     if as_json:
         print(text)
         return

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from selfreminder._base.errors import DataError
-from selfreminder.cli.tables import print_rows
+from selfreminder.cli.terminal import print_rows
 from selfreminder.data import DATASETS, dataset, source
 
 

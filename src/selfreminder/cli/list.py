@@ -4,7 +4,7 @@ import json as json_format
 
 from selfreminder import selection
 from selfreminder.benchmarks import SCALES
-from selfreminder.cli.tables import print_rows
+from selfreminder.cli.terminal import print_rows
 from selfreminder.experiment.catalogue import read_catalogue
 
 

@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 
 from selfreminder import __version__
 from selfreminder._base.errors import SelfReminderError, explain_os_error
+from selfreminder.cli import COMMAND_LINE
 
 app = App(
     name="selfreminder",
@@ -59,15 +60,14 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for the rest of the process
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    COMMAND_LINE.set(tuple(sys.argv[1:] if arguments is None else arguments))
     try:
         for command in app.parse_commands(arguments)[1]:
             if command.default_command is not None:
                 command.help = None  # its own page has its docstring, the list of commands the line above
         result = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
-    except CycloptsError as error:
-        return _complain(str(error))
-    except SelfReminderError as error:
+    except (CycloptsError, SelfReminderError) as error:
         return _complain(str(error))
     except (BrokenPipeError, SystemExit):
         # The reader of our output has left (`| head`), for which rich exits: nobody to tell.

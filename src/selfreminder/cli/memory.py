@@ -12,8 +12,7 @@ import selfreminder
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.options import Whole
-from selfreminder.cli.tables import print_rows, print_table
+from selfreminder.cli.terminal import Whole, print_rows, print_table
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.query import COLUMNS, describe_items, find_absent, find_matching
 from selfreminder.report.gallery import MOST, gallery_page

@@ -31,5 +31,5 @@ def report(folder: Path, *, out: Annotated[Path | None, Parameter(name=["--out",
         raise SelfReminderError(f"{path} is a folder: name a file, such as {path / 'report.html'}")
     write_text(path, comparison_page(found))
     print(f"Report: {path}, {found.done} of {len(found.experiments)} runs done")
-    if found.redo and found.redo.papers_scale:
-        print(f"The paper's figures and claims: {found.redo.command} --draw-only --out {shlex.quote(str(folder))}")
+    if redraw := found.origin.redraw:
+        print(f"The paper's figures and claims: {redraw} --out {shlex.quote(str(folder))}")

@@ -2,21 +2,17 @@
 
 import json as json_format
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from selfreminder._base.errors import DataError, SelfReminderError, unknown
 from selfreminder.benchmarks import SCALES
 from selfreminder.cli.data import fetch
-from selfreminder.cli.display import how_to_go_on, say_failures, watched
-from selfreminder.cli.options import whole_number
-from selfreminder.cli.tables import print_rows
+from selfreminder.cli.grid_command import Running, describe, run_grid
+from selfreminder.cli.terminal import Flag, Out, Whole, print_rows
 from selfreminder.experiment.folder import claimed, read_about, refuse_others, write_grid
-from selfreminder.experiment.pool.grid import Grid
+from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.progress import Done
 from selfreminder.paper.claims import summarize
 from selfreminder.paper.figure_results import FigureResults
@@ -35,13 +31,10 @@ def reproduce(
     figure: str,
     *,
     scale: str = "demo",
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None,
-    data_dir: Path | None = None,
-    seeds: Annotated[int | None, Parameter(converter=whole_number)] = None,
-    draw_only: Annotated[bool, Parameter(negative="")] = False,
-    retry_failed: Annotated[bool, Parameter(negative="")] = False,
-    json: bool = False,
+    seeds: Whole | None = None,
+    draw_only: Flag = False,
+    out: Out = None,
+    running: Running | None = None,
 ) -> int:
     """Run the experiments of a figure of the paper, or of all; draw the figures, judge the claims, write a page.
 
@@ -56,55 +49,44 @@ def reproduce(
         bytes-split, mixture, or all.
     scale
         How large: demo, small, medium or paper.
-    out
-        Folder for records, figures, claims.json and index.html; by default ./runs/paper-SCALE.
-    jobs
-        Worker processes; by default one per core, fewer if memory would not suffice.
-    data_dir
-        A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
     seeds
         Run the first so many seeds only, for a look at it; claims need all.
     draw_only
         Run nothing: draw and judge what the folder holds, or the folders in it.
-    retry_failed
-        Try runs again that have failed twice in the same way.
-    json
-        Print JSON instead of a table.
+    out
+        Folder for records, figures, claims.json and index.html; by default ./runs/paper-SCALE.
     """
+    running = running or Running()
     asked = _figures(figure)
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
-    for name, value in (("jobs", jobs), ("seeds", seeds)):
-        if value is not None and value < 1:
-            raise SelfReminderError(f"{name} is {value}: it must be at least 1")
+    running.check()
+    if seeds is not None and seeds < 1:
+        raise SelfReminderError(f"seeds is {seeds}: it must be at least 1")
     folder = out or Path("runs") / f"paper-{scale}"
     if draw_only:
-        return _draw_only(folder, scale, f"selfreminder reproduce {figure} --scale {scale}", json)
+        return _draw_only(folder, scale, f"selfreminder reproduce {figure} --scale {scale}", running.json)
     tested = reasons(scale, [figure.name for figure in asked])
     runs = {
         run.key: run for run in (*experiments(asked, scale), *(run for each in tested for run in each.experiments()))
     }
     wanted = [run for run in runs.values() if seeds is None or run.seed < seeds]
-    about = {"figure": figure, "scale": scale}
     _check_folder(folder, scale)
-    own_data = None if data_dir is None else str(data_dir)
-    grid = Grid(wanted, folder, jobs, own_data, check_first=False, retry_failed=retry_failed, about=about)
+    about = describe(folder, figure=figure, scale=scale)
+    grid = running.make_grid(wanted, folder, about, check_first=False)
     _name_runs(grid, asked, tested, scale)
     left = (job.experiment for job in grid.all if job.answer is None)
-    _fetch(dict.fromkeys(name for experiment in left for name in experiment.data_sets), scale, data_dir)
+    _fetch(dict.fromkeys(name for experiment in left for name in experiment.data_sets), scale, running.data_dir)
     with claimed(folder, "figure"):
         write_grid(folder, wanted, about)
-    try:
-        _run(grid, asked, scale)
-    except KeyboardInterrupt:
-        how_to_go_on(folder)
-        return 130
-    found = _read(folder, scale)
-    _say(found.troubles)
-    failures = [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures]
-    _present(found, found.write(), failures, json)
-    say_failures(grid)
-    return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
+
+    def present() -> None:
+        found = _read(folder, scale)
+        _say(found.troubles)
+        failures = [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures]
+        _present(found, found.write(), failures, running.json)
+
+    return run_grid(grid, present, _draw_early(grid, asked, scale))
 
 
 def _figures(name: str) -> list[Figure]:
@@ -141,6 +123,7 @@ def _name_runs(grid: Grid, figures: Iterable[Figure], tested: Iterable[Reason], 
 
 
 def _fetch(names: Iterable[str], scale: str, data_dir: Path | None) -> None:
+    """Fetch data sets; where one cannot be had, say which figures do without it."""
     for name in names:
         try:
             fetch(name, data_dir)
@@ -150,21 +133,23 @@ def _fetch(names: Iterable[str], scale: str, data_dir: Path | None) -> None:
             raise DataError(f"{error}{more}") from None
 
 
-def _run(grid: Grid, figures: Iterable[Figure], scale: str) -> None:
-    """Run all; when the last run of a figure is done, draw that figure."""
+def _draw_early(grid: Grid, figures: Iterable[Figure], scale: str) -> Callable[[Job | None], None]:
+    """Make what is told a grid's news, and draws a figure when the last of its runs is done."""
     left = {job.experiment.key for job in grid.all if job.answer is None}
     keys = {figure.name: left & {run.key for run in figure.experiments(scale)} for figure in figures}
-    with closing(watched(grid)) as news:  # closing it ends the workers
-        for job in news:
-            if job is None or not isinstance(job.answer, Done) or job.experiment.key not in left:
-                continue
-            key = job.experiment.key
-            left.remove(key)
-            if left and (drawn := [name for name, own in keys.items() if key in own and not own & left]):
-                try:
-                    _read(grid.folder, scale).write(drawn)
-                except (OSError, SelfReminderError) as error:  # no reason to stop runs: it is drawn again at the end
-                    _say([error])
+
+    def note(job: Job | None) -> None:
+        if job is None or not isinstance(job.answer, Done) or job.experiment.key not in left:
+            return
+        key = job.experiment.key
+        left.remove(key)
+        if left and (drawn := [name for name, own in keys.items() if key in own and not own & left]):
+            try:
+                _read(grid.folder, scale).write(drawn)
+            except (OSError, SelfReminderError) as error:  # no reason to stop runs: it is drawn again at the end
+                _say([error])
+
+    return note
 
 
 def _draw_only(folder: Path, scale: str, command: str, as_json: bool) -> int:

@@ -1,20 +1,16 @@
 """`selfreminder run`: a grid of experiments from a file, then a table of what varies."""
 
 import json as json_format
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from selfreminder._base.atomic import write_text
 from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.data import fetch
-from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
-from selfreminder.cli.options import check_jobs, whole_number
-from selfreminder.cli.tables import print_table
+from selfreminder.cli.grid_command import Running, describe, keep_table, run_grid, write_summary
+from selfreminder.cli.terminal import Flag, Out, print_table, show_estimate
 from selfreminder.experiment.catalogue import uses
-from selfreminder.experiment.folder import TABLE, claimed, keep_copy, show, varying, write_grid
+from selfreminder.experiment.folder import claimed, keep_copy, show, varying, write_grid
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done, Failed
 from selfreminder.experiment.records import read_records
@@ -32,13 +28,10 @@ def run(
     *,
     fixed: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
     swept: Annotated[tuple[str, ...], Parameter(name="--sweep", negative="")] = (),
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None,
-    data_dir: Path | None = None,
     tuned: Path | None = None,
-    retry_failed: Annotated[bool, Parameter(negative="")] = False,
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
-    json: bool = False,
+    out: Out = None,
+    dry_run: Flag = False,
+    running: Running | None = None,
 ) -> int:
     """Run a grid of experiments from a TOML file: a table of what varies, figures, results.json.
 
@@ -55,49 +48,29 @@ def run(
         A field's value in all runs, such as epochs=3, instead of what the file says. May be given again.
     swept
         A field's values, such as strength=0.01,0.1, instead of what the file says. May be given again.
-    out
-        Folder for records and figures; by default a folder in ./runs named like the file.
-    jobs
-        Worker processes; by default one per core, fewer if memory would not suffice.
-    data_dir
-        A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
     tuned
         A table by `selfreminder tune`, whose strengths and step sizes go before those that come with selfreminder.
-    retry_failed
-        Try runs again that have failed twice in the same way.
+    out
+        Folder for records and figures; by default a folder in ./runs named like the file.
     dry_run
         Say what would be run, and do nothing.
-    json
-        Print JSON instead of a table.
     """
+    running = running or Running()
     sweep = read_sweep(spec, fixed, swept, tuned)
-    check_jobs(jobs)
+    running.check()
     experiments, folder = sweep.experiments, out or Path("runs") / spec.stem
-    about: dict[str, Any] = {"spec": SPEC, "set": list(fixed), "sweep": list(swept)}
-    about |= {} if tuned is None else {"tuned": TABLE}
+    about = describe(folder, tuned, spec=SPEC, set=list(fixed), sweep=list(swept))
     if not dry_run:
-        for name in dict.fromkeys(name for experiment in experiments for name in experiment.data_sets):
-            fetch(name, data_dir)
+        running.fetch_data(experiments)
         with claimed(folder, "spec"):
             write_grid(folder, experiments, about)
             keep_copy(spec, folder / SPEC)
-            if tuned is not None:
-                keep_copy(tuned, folder / TABLE)
-    own_data = None if data_dir is None else str(data_dir)
-    grid = Grid(experiments, folder, jobs, own_data, check_first=False, retry_failed=retry_failed, about=about)
+            keep_table(folder, tuned)
+    grid = running.make_grid(experiments, folder, about, check_first=False)
     if dry_run:
-        _plan(grid, json)
+        _plan(grid, running.json)
         return 0
-    try:
-        with closing(watched(grid)) as news:  # closing it ends the workers
-            for _ in news:
-                pass
-    except KeyboardInterrupt:
-        how_to_go_on(folder)
-        return 130
-    _present(sweep, grid, json)
-    say_failures(grid)
-    return 0 if all(isinstance(job.answer, Done) for job in grid.all) else 1
+    return run_grid(grid, lambda: _present(sweep, grid, running.json))
 
 
 def _plan(grid: Grid, as_json: bool) -> None:
@@ -136,8 +109,7 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
         "results": [_as_dict(result, names) for result in found],
         "failures": [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures],
     }
-    text = json_format.dumps(summary, indent=1)
-    write_text(grid.folder / "results.json", text + "\n")
+    text = write_summary(summary, grid.folder)
     if as_json:
         print(text)
         return

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from selfreminder.cli.display import failure_lines, show_time
-from selfreminder.cli.tables import print_table
+from selfreminder.cli.grid_command import failure_lines
+from selfreminder.cli.terminal import print_table, show_time
 from selfreminder.experiment.folder import label, varying
 from selfreminder.experiment.status import RunStatus, Status, status
 

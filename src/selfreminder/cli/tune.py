@@ -2,18 +2,16 @@
 
 import json as json_format
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder.cli.data import fetch
-from selfreminder.cli.display import how_to_go_on, say_failures, show_estimate, watched
-from selfreminder.cli.options import Extent, Kept, Whole, check_jobs, comparison_of, whole_number
-from selfreminder.cli.tables import print_table
+from selfreminder.cli.grid_command import Running, describe, run_grid
+from selfreminder.cli.terminal import Extent, MemorySize, Out, Whole, make_comparison, print_table, show_estimate
 from selfreminder.experiment.catalogue import uses
+from selfreminder.experiment.pool.grid import Job
 from selfreminder.experiment.spec import parse_text
 from selfreminder.experiment.tuning.candidates import TUNABLE, Candidates, Tuning, format_value
 from selfreminder.experiment.tuning.tuned import read_table, write_sections
@@ -36,17 +34,14 @@ def tune(
     sampler: str = "grid",
     trials: Whole | None = None,
     seeds: Whole = 2,
-    kept: Kept | None = None,
+    memory: MemorySize | None = None,
     extent: Extent | None = None,
     prune: bool | None = None,
+    device: str = "cpu",
     tuned: Path | None = None,
     into: Path | None = None,
-    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    data_dir: Path | None = None,
-    device: str = "cpu",
-    retry_failed: Annotated[bool, Parameter(negative="")] = False,
-    json: bool = False,
+    out: Out = None,
+    running: Running | None = None,
 ) -> int:
     """Choose strengths λ, step sizes or other settings of methods, on validation data: test data has no part in it.
 
@@ -77,24 +72,17 @@ def tune(
         Runs of each trial.
     prune
         End trials early that are worse than the median of those before; by default with tpe.
+    device
+        cpu or cuda.
     tuned
         A table by an earlier `selfreminder tune`, for what is not tuned now.
     into
         A table to put the result into, beside that of the folder; made if there is none.
-    jobs
-        Worker processes; by default one per core.
     out
         Folder for runs, figures and the table; by default a folder in ./runs named by what is tuned.
-    data_dir
-        A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same.
-    device
-        cpu or cuda.
-    retry_failed
-        Try runs again that have failed twice in the same way.
-    json
-        Print JSON instead of a table.
     """
-    comparison = comparison_of(benchmark, scale, methods, kept, extent, device, tuned, seeds=1)
+    running = running or Running()
+    comparison = make_comparison(benchmark, scale, methods, memory, extent, device, tuned, seeds=1)
     tuning = Tuning(
         comparison=comparison,
         fields=() if fields is None else tuple(_parse_field(name) for name in fields.split(",")),
@@ -104,30 +92,27 @@ def tune(
         seeds=seeds,
         prune=prune,
     )
-    _check(tuning, jobs, into)
+    running.check()
+    _check(tuning, into)
     # Optuna is an extra, and takes a second to import.
     from selfreminder.experiment.tuning.search import Search  # noqa: PLC0415
     from selfreminder.experiment.tuning.study import claimed  # noqa: PLC0415
 
-    for name in tuning.candidates[0].base.data_sets:
-        fetch(name, data_dir)
+    running.fetch_data([tuning.candidates[0].base])
     folder = out or Path("runs") / f"tune-{comparison.name}"
     with claimed(folder):
         if tuning.skipped:
             print(f"selfreminder: nothing to tune for {', '.join(tuning.skipped)}", file=sys.stderr)
-        search = Search(tuning, folder, jobs, None if data_dir is None else str(data_dir), retry_failed)
-        try:
-            _run(search)
-        except KeyboardInterrupt:
-            how_to_go_on(folder)
-            return 130
-        _present(tuning, search.choose(), folder, into, json)
-    say_failures(search.grid)
-    return 0 if search.is_complete else 1
+        search = Search(tuning, folder, running.jobs, running.own_data, running.retry_failed, describe(folder))
+        return run_grid(
+            search.grid,
+            lambda: _present(tuning, search.choose(), folder, into, running.json),
+            lambda job: _take(search, job),
+            lambda _: search.is_complete,
+        )
 
 
-def _check(tuning: Tuning, jobs: int | None, into: Path | None) -> None:
-    check_jobs(jobs)
+def _check(tuning: Tuning, into: Path | None) -> None:
     if not tuning.candidates:
         raise SelfReminderError(f"there is nothing to tune for {', '.join(tuning.skipped)}: see --fields")
     if into is not None:
@@ -160,13 +145,12 @@ def _parse_values(texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def _run(search: "Search") -> None:
-    with closing(watched(search.grid)) as news:  # closing it ends the workers
-        for job in news:
-            for candidates, result in search.take(job):
-                settings = ", ".join(f"{name} {format_value(value)}" for name, value in result.settings.items())
-                ended = result.state if result.value is None else f"validation {result.value:.4f}"
-                print(f"{candidates.method} {settings}: {ended}", file=sys.stderr, flush=True)
+def _take(search: "Search", job: Job | None) -> None:
+    """Let the search know a job's news, and say which trials have ended."""
+    for candidates, result in search.take(job):
+        settings = ", ".join(f"{name} {format_value(value)}" for name, value in result.settings.items())
+        ended = result.state if result.value is None else f"validation {result.value:.4f}"
+        print(f"{candidates.method} {settings}: {ended}", file=sys.stderr, flush=True)
 
 
 def _present(tuning: Tuning, choices: list["Choice"], folder: Path, into: Path | None, as_json: bool) -> None:

@@ -1,26 +1,19 @@
 """A comparison: methods × seeds on one benchmark at one scale, in one folder."""
 
-import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from selfreminder import methods as all_methods
-from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks import SCALES, Scale
 from selfreminder.experiment.catalogue import benchmark, method_facts, references
-from selfreminder.experiment.folder import COMPARISON, run_folders
-from selfreminder.experiment.lock import locked
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, describe_untuned, find_tuned
-
-_PATIENCE = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,31 +114,24 @@ class Comparison:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What may not differ within a folder: all but methods, seeds, and what is chosen per method."""
-        own = ("method", "seed", "options", *METHOD_FIELDS)
-        return {key: value for key, value in self.experiments[0].as_dict().items() if key not in own}
+        """What may not differ within a folder."""
+        return shared_settings(self.experiments[0])
 
-    @contextmanager
-    def claimed(self, folder: Path) -> Iterator[None]:
-        """Make a folder this comparison's own, alone in it for the time; refuse one that holds anything else."""
-        mark = folder / COMPARISON
-        ours = not folder.exists() or (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir()))
-        if not mark.is_file() and not ours:
-            raise SelfReminderError(f"{folder} exists and holds no comparison: choose another one with --out")
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder, _PATIENCE):
-            if mark.is_file():
-                self._compare_with(mark, folder)
-            write_text(mark, json.dumps(self.identity, indent=1, sort_keys=True) + "\n")
-            yield
+    def as_dict(self) -> dict[str, Any]:
+        """What was asked for, as JSON can say it, but for the table of strengths."""
+        said = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "tuned"}
+        said["size"] = None if self.size is None else vars(self.size)
+        return {name: value for name, value in said.items() if value is not None}
 
-    def _compare_with(self, mark: Path, folder: Path) -> None:
-        try:
-            theirs = dict(json.loads(mark.read_text(encoding="utf-8")))
-        except (ValueError, TypeError):
-            raise SelfReminderError(f"{mark} is damaged: choose another folder with --out") from None
-        differing = sorted(k for k in self.identity if theirs.get(k) != self.identity[k])
-        if differing and run_folders(folder):
-            raise SelfReminderError(
-                f"{folder} holds another experiment, of other {', '.join(differing)}: choose another folder with --out"
-            )
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any], tuned: Path | None = None) -> "Comparison":
+        """The comparison of which `as_dict` was written down."""
+        size = said.get("size")
+        methods = tuple(said.get("methods", ()))
+        return cls(**{**said, "methods": methods, "size": size and Size(**size), "tuned": tuned})
+
+
+def shared_settings(experiment: Experiment) -> dict[str, Any]:
+    """The settings that all runs of a comparison share: all but methods, seeds, and what is chosen per method."""
+    own = ("method", "seed", "options", *METHOD_FIELDS)
+    return {name: value for name, value in experiment.as_dict().items() if name not in own}

@@ -1,45 +1,50 @@
-"""A grid's folder: which runs are in it. `grid.json` lists those of the grid that was started last."""
+"""The folder of a grid. `grid.json` says which command made it and which runs the grid that was started last has."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from selfreminder._base.atomic import remove_stale, replace_file, write_text
 from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.lock import locked
+from selfreminder.benchmarks import SCALES
 from selfreminder.experiment.catalogue import uses
-from selfreminder.experiment.lock import locked
+from selfreminder.experiment.comparison import Comparison, shared_settings
 from selfreminder.experiment.records import PACKED, RECORDS, read_packed
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.tuning.tuned import read_table
 
 GRID = "grid.json"
-COMPARISON = "comparison.json"
-"""what a comparison's folder has beside that"""
-_OTHERS = {"spec": "a grid of selfreminder run", "figure": "the paper's figures", "tuning": "a tuning"}
-"""by what `grid.json` says of it"""
+EARLIER_COMPARISON = "comparison.json"
+"""what the folder of a comparison had beside that in earlier versions: the settings that its runs share"""
 TABLE = "tuned.toml"
 """a copy of the table that the runs were given by --tuned"""
-_PATIENCE = 5.0
+_HOLDS = {
+    "comparison": "a comparison",
+    "spec": "a grid of selfreminder run",
+    "figure": "the paper's figures",
+    "tuning": "a tuning",
+}
+"""what a folder holds, by the name that `grid.json` has for it"""
+
+
+# What `grid.json` says ------------------------------------------------------------------------------------
 
 
 def write_grid(folder: Path, experiments: Iterable[Experiment], about: Mapping[str, Any]) -> None:
-    """Let a folder know its whole list of runs, and what else is to be known of them."""
+    """Write down the whole list of a folder's runs, and what else is to be known of them."""
     runs = [{"key": experiment.key, "experiment": experiment.as_recorded()} for experiment in experiments]
     text, path = json.dumps({**about, "runs": runs}, indent=1) + "\n", folder / GRID
     if not path.is_file() or path.read_bytes() != text.encode():
         write_text(path, text)
 
 
-def keep_copy(given: Path, path: Path) -> None:
-    """Keep a file that a command was given beside the runs."""
-    with replace_file(path) as copy:
-        copy.write_bytes(given.read_bytes())
-
-
 def read_about(folder: Path) -> dict[str, Any] | None:
-    """All that `grid.json` says; None if there is none, or it is damaged."""
+    """Read all that `grid.json` says; None if there is none, or it is damaged."""
     try:
         about = json.loads((folder / GRID).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -48,7 +53,7 @@ def read_about(folder: Path) -> dict[str, Any] | None:
 
 
 def read_grid(folder: Path) -> list[Experiment] | None:
-    """The runs that belong to a folder's grid, in their order; None if nobody wrote them down."""
+    """Read the runs that belong to a folder's grid, in their order; None if nobody wrote them down."""
     path = folder / GRID
     try:
         return [Experiment(**run["experiment"]) for run in json.loads(path.read_text(encoding="utf-8"))["runs"]]
@@ -56,6 +61,95 @@ def read_grid(folder: Path) -> list[Experiment] | None:
         return None
     except (ValueError, LookupError, TypeError) as error:
         raise SelfReminderError(f"{path} is damaged ({error}): start its grid again to write it anew") from None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the runs of a folder come from."""
+
+    commands: tuple[str, ...] = ()
+    """as they were typed; none where an earlier version made the folder"""
+    scale: str | None = None
+    comparison: Comparison | None = None
+    """what `selfreminder compare` was asked for last"""
+    figure: str | None = None
+    """of the paper, that `selfreminder reproduce` was asked for"""
+    file: tuple[str, str] | None = None
+    """name and text of the file that `selfreminder run` was given"""
+    with_table: bool = False
+    """whether the command was given a table of strengths, of which the folder has a copy"""
+
+    @property
+    def redraw(self) -> str | None:
+        """The command that draws the paper's figures of these runs and judges its claims."""
+        return self.figure and f"selfreminder reproduce {self.figure} --scale {self.scale} --draw-only"
+
+    def gives(self, experiments: Iterable[Experiment]) -> bool:
+        """Tell whether the comparison still has these runs: its table of strengths may have changed since."""
+        ours = [] if self.comparison is None else self.comparison.experiments
+        asked, keys = {(run.method, run.seed) for run in ours}, {run.key for run in ours}
+        return all(run.key in keys for run in experiments if (run.method, run.seed) in asked)
+
+
+def read_origin(folder: Path) -> Origin:
+    """Read where the runs of a folder come from, as far as it is known: somebody else may have written it."""
+    about = read_about(folder) or {}
+    with_table = "tuned" in about
+    comparison = _read_comparison(about.get("comparison"), folder / TABLE if with_table else None)
+    figure, scale = about.get("figure"), about.get("scale")
+    if not isinstance(figure, str) or not isinstance(scale, str) or scale not in SCALES:
+        figure, scale = None, comparison and comparison.scale
+    commands = _read_commands(about)
+    if figure and not commands:
+        commands = [["reproduce", figure, "--scale", str(scale)]]
+    return Origin(
+        tuple(shlex.join(["selfreminder", *words]) for words in commands),
+        scale,
+        comparison,
+        figure,
+        _read_file(folder, about.get("spec")),
+        with_table,
+    )
+
+
+def with_command(folder: Path, words: Sequence[str], about: Mapping[str, Any]) -> dict[str, Any]:
+    """What `grid.json` is to say of a folder: its commands, the one just typed last, and what they are about.
+
+    The runs of a file's grid replace those of the grid before; other commands add to what the folder holds.
+    """
+    earlier = [] if "spec" in about else _read_commands(read_about(folder) or {})
+    commands = [*(other for other in earlier if other != list(words)), *([list(words)] if words else [])]
+    return {"commands": commands, **about}
+
+
+def _read_commands(about: Mapping[str, Any]) -> list[list[str]]:
+    found = about.get("commands")
+    listed = [words for words in found if isinstance(words, list)] if isinstance(found, list) else []
+    return [[str(word) for word in words] for words in listed]
+
+
+def _read_comparison(said: Any, table: Path | None) -> Comparison | None:
+    try:
+        if table is not None:
+            read_table(table)
+    except (OSError, SelfReminderError):
+        table = None
+    try:
+        return None if said is None else Comparison.from_dict(said, table)
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _read_file(folder: Path, name: Any) -> tuple[str, str] | None:
+    """The copy of a file that is in the folder, whatever somebody wrote into the list of runs."""
+    try:
+        name = Path(name).name
+        return name, (folder / name).read_text(encoding="utf-8")
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+# Whose folder it is ---------------------------------------------------------------------------------------
 
 
 def run_folders(folder: Path, *, deep: bool = False) -> list[Path]:
@@ -82,27 +176,67 @@ def check_exists(folder: Path) -> None:
 
 
 def refuse_others(folder: Path, ours: str) -> None:
-    """Refuse the folder of a command that would then not know it any more; `ours` is what `about` has of our own."""
-    about = read_about(folder) or {}
-    of_comparison = (folder / COMPARISON).is_file()
-    found = "a comparison" if of_comparison else next((what for k, what in _OTHERS.items() if k in about), None)
-    if found is not None and (of_comparison or ours not in about):
+    """Refuse the folder of a command that would then not know it any more; `ours` is our own name in `grid.json`."""
+    about = dict.fromkeys(["comparison"]) if (folder / EARLIER_COMPARISON).is_file() else read_about(folder) or {}
+    found = next((what for name, what in _HOLDS.items() if name in about), None)
+    if found is not None and ours not in about:
         raise SelfReminderError(f"{folder} holds {found}: choose another folder with --out")
 
 
 @contextmanager
-def claimed(folder: Path, ours: str) -> Iterator[None]:
-    """Make sure that a folder is such a grid's, or nobody's yet; nobody else writes its list of runs meanwhile."""
+def claimed(
+    folder: Path, ours: str, patience: float = 5.0, marks: Sequence[str] = (GRID, EARLIER_COMPARISON)
+) -> Iterator[None]:
+    """Make sure that a folder is a command's own, or nobody's yet, and let no other process in meanwhile.
+
+    Args:
+        folder: to be made if there is none.
+        ours: what the command calls its grid in `grid.json`: comparison, spec, figure or tuning.
+        patience: seconds to wait for a process that is on its way out.
+        marks: files of which one at least is in every folder that such a command has made.
+    """
     if folder.exists():
         # A kill may have left a lock, or a file that was being written.
         others = not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir())
-        if others and not (folder / GRID).is_file():  # in this order: another may be writing it just now
-            raise SelfReminderError(f"{folder} exists and holds no grid: choose another one with --out")
+        if others and not any(any(folder.glob(mark)) for mark in marks):  # in this order: another may be writing it
+            what = ours if ours in ("comparison", "tuning") else "grid"
+            raise SelfReminderError(f"{folder} exists and holds no {what}: choose another one with --out")
     refuse_others(folder, ours)
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, _PATIENCE):
+    with locked(folder, patience):
         remove_stale(folder)
         yield
+
+
+def check_same_comparison(folder: Path, comparison: Comparison) -> None:
+    """Refuse a folder whose runs differ from a comparison's in more than methods, seeds and what is their own."""
+    if not run_folders(folder):
+        return
+    ours, theirs = comparison.identity, _read_identity(folder)
+    if differing := sorted(name for name in ours if theirs.get(name) != ours[name]):
+        raise SelfReminderError(
+            f"{folder} holds another experiment, of other {', '.join(differing)}: choose another folder with --out"
+        )
+
+
+def _read_identity(folder: Path) -> dict[str, Any]:
+    """The settings that the runs of a comparison's folder share."""
+    if runs := read_grid(folder):
+        return shared_settings(runs[0])
+    path = folder / EARLIER_COMPARISON
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        raise SelfReminderError(f"{path} is damaged: choose another folder with --out") from None
+
+
+def keep_copy(given: Path, path: Path) -> None:
+    """Keep a file that a command was given beside the runs."""
+    with replace_file(path) as copy:
+        copy.write_bytes(given.read_bytes())
+
+
+# What a run is called -------------------------------------------------------------------------------------
 
 
 def varying(experiments: Iterable[Experiment]) -> list[str]:

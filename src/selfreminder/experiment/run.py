@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from selfreminder import __version__, methods
 from selfreminder._base.atomic import remove_stale
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.lock import locked
 from selfreminder.benchmarks import make_stream
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.stream import Split, Stream, StreamSpec, Task
 from selfreminder.experiment.catalogue import benchmark
-from selfreminder.experiment.lock import locked
 from selfreminder.experiment.pool.progress import Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, Records, Writer, read_folder, read_records
 from selfreminder.experiment.spec import Experiment

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.lock import is_locked
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders
-from selfreminder.experiment.lock import is_locked
 from selfreminder.experiment.pool.failures import read_failure
 from selfreminder.experiment.pool.progress import Failed
 from selfreminder.experiment.pool.speeds import Speeds, epochs

@@ -10,6 +10,7 @@ from selfreminder import __version__
 from selfreminder._base.errors import MemoryFileError
 from selfreminder.benchmarks import Scale
 from selfreminder.experiment.catalogue import benchmark
+from selfreminder.experiment.folder import Origin
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.memory.file import open_memory
 from selfreminder.paper.claims import Tested, Verdict, claims, summarize
@@ -22,7 +23,6 @@ from selfreminder.report.gallery import gallery
 from selfreminder.report.html import Child, decimal, document, element, note, panel, plot, section, table, warning
 from selfreminder.report.page import matrices_block, results_block
 from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel
-from selfreminder.report.redo import Redo
 from selfreminder.report.results import sort_best_first
 from selfreminder.report.settings import redo_block, settings_block
 
@@ -156,8 +156,8 @@ def _findings(shown: FigureResults) -> Findings:
     command = f"selfreminder reproduce {shown.figure.name} --scale {shown.scale}"
     keys = {run.experiment.key for run in shown.runs}
     left = tuple(experiment for experiment in shown.wanted if experiment.key not in keys)
-    again = Redo(command, shown.figure.comparisons(shown.scale)[0])
-    return Findings(shown.runs, left, tuple(sort_best_first(shown.lines)), again, {})
+    origin = Origin((command,), shown.figure.comparisons(shown.scale)[0].scale)
+    return Findings(shown.runs, left, tuple(sort_best_first(shown.lines)), origin, {})
 
 
 def _folded(title: str, block: Element) -> Element:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders, show
+from selfreminder.experiment.folder import Origin, check_exists, read_about, read_grid, read_origin, run_folders, show
 from selfreminder.experiment.pool.failures import read_failure
 from selfreminder.experiment.records import PACKED, RECORDS, Records, read_current_records
 from selfreminder.experiment.spec import Experiment
-from selfreminder.report.redo import Redo, redo
 from selfreminder.report.results import Result, group_runs, sort_best_first
 
 _STREAM = ("benchmark", "data", "images", "tasks", "split_into", "epochs")
@@ -28,8 +27,8 @@ class Findings:
     """that have not, as far as the folder knows of them"""
     results: tuple[Result, ...]
     """of the runs that are done, the best of each stream first"""
-    redo: Redo | None
-    """None where no command would give these runs"""
+    origin: Origin
+    """the command that gave these runs"""
     failures: dict[str, str]
     """why runs failed, by key"""
 
@@ -77,7 +76,7 @@ def find(folder: Path) -> Findings:
     done = {run.experiment.key for run in begun if run.done}
     failed = {key: read_failure(folder / key) for experiment in experiments if (key := experiment.key) not in done}
     failures = {key: failure.reason for key, failure in failed.items() if failure is not None} | damaged
-    return Findings(tuple(begun), tuple(left), tuple(results), redo(experiments, folder), failures)
+    return Findings(tuple(begun), tuple(left), tuple(results), read_origin(folder), failures)
 
 
 def _read(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Records], dict[str, str]]:

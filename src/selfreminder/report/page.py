@@ -42,7 +42,7 @@ def comparison_page(found: Findings) -> str:
     """The page of a comparison, as far as it has come. The same records give the same bytes."""
     *others, last = dict.fromkeys(experiment.benchmark for experiment in found.experiments)
     benchmarks = f"{', '.join(others)} and {last}" if others else last
-    scale = found.redo and found.redo.scale
+    scale = found.origin.scale
     title = f"{benchmarks} at scale {scale}" if scale else benchmarks
     streams = found.streams
     first = answer(found) if len(streams) == 1 else element("p", _no_answer(streams), class_="answer")
@@ -237,10 +237,10 @@ def _warnings(found: Findings) -> list[Element]:
     said = []
     if any(experiment.has_generated_data for experiment in found.experiments):
         said.append(warning("Made-up images: this shows that the command works, not how methods compare."))
-    if found.redo and found.redo.comparison and found.redo.comparison.untuned:
-        said.append(warning(join_untuned(found.redo.comparison.untuned)))
-    if found.redo and found.redo.papers_scale:
-        command = f"{found.redo.command} --draw-only --out"
+    if found.origin.comparison and found.origin.comparison.untuned:
+        said.append(warning(join_untuned(found.origin.comparison.untuned)))
+    if redraw := found.origin.redraw:
+        command = f"{redraw} --out"
         said.append(warning(f"The paper's figures of these runs, and its claims: {command}, with the folder's name."))
     return said
 

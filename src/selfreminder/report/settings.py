@@ -18,7 +18,7 @@ from selfreminder.report.html import Child, element, facts, note, section, table
 def settings_block(found: Findings) -> Element:
     """The settings that the runs share, then those of each method."""
     runs = found.experiments
-    of = found.redo and found.redo.scale
+    of = found.origin.scale
     scale = ("Scale", of, SCALES[of]) if of else ("Scale", "of its own", "")
     width = _values(runs, "width")
     keeping = [run for run in runs if uses(run.method, "per_class")] or runs
@@ -49,19 +49,21 @@ def settings_block(found: Findings) -> Element:
 
 
 def redo_block(found: Findings) -> Element:
-    """The command that gives these records, and the versions that gave them."""
+    """The command that gave these records, as it was typed, and the versions that gave them."""
+    origin = found.origin
     said: list[Child] = []
-    if found.redo is None:
-        said.append(element("p", "No single command gives just these runs: their settings are above."))
+    if origin.commands:
+        said.append(element("pre", element("code", *_whole_options("\n".join(origin.commands)))))
     else:
-        said.append(element("pre", element("code", *_whole_options(found.redo.command))))
-        if not found.redo.exact:
-            text = "The table has other strengths, step sizes or the like than these runs: the command takes those."
-            said.append(warning(text))
-        if f"--tuned {TABLE}" in found.redo.command:
-            said.append(note(f"with {TABLE}, which is beside the runs."))
-        if found.redo.file:
-            said += [note(f"with {found.redo.file[0]}:"), element("pre", element("code", found.redo.file[1]))]
+        said.append(element("p", "The command that made these runs is not stored here: their settings are above."))
+    if not origin.gives(found.experiments):
+        text = "The table has other strengths, step sizes or the like than these runs: the command takes those."
+        said.append(warning(text))
+    if origin.with_table:
+        said.append(note(f"with {TABLE}, which is beside the runs."))
+    if origin.file:
+        name, text = origin.file
+        said += [note(f"with its file, which is beside the runs as {name}:"), element("pre", element("code", text))]
     counts = Counter(tuple(sorted(run.versions.items())) for run in found.runs)
     for versions, count in counts.most_common():
         which = f"{count} of the runs with" if len(counts) > 1 else "Run with"

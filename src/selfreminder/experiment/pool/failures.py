@@ -7,7 +7,7 @@ from pathlib import Path
 
 from selfreminder import __version__
 from selfreminder._base.atomic import write_text
-from selfreminder.experiment.lock import LockedError, locked
+from selfreminder._base.lock import LockedError, locked
 from selfreminder.experiment.pool.progress import Failed
 from selfreminder.experiment.records import STATE
 

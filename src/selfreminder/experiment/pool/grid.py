@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.lock import is_locked
 from selfreminder.experiment.folder import label, varying, write_grid
-from selfreminder.experiment.lock import is_locked
 from selfreminder.experiment.pool.failures import given_up, keep_failure, read_failure, tidy
 from selfreminder.experiment.pool.process import Job, Worker, ready, signals_noted
 from selfreminder.experiment.pool.progress import Done, Failed, Left

@@ -12,7 +12,7 @@ import torch
 
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, explain_os_error
-from selfreminder.experiment.lock import LockedError
+from selfreminder._base.lock import LockedError
 from selfreminder.experiment.pool.failures import TRACE
 from selfreminder.experiment.pool.progress import Busy, Done, Failed, Leave, Left, Progress, Stopped
 from selfreminder.experiment.run import check, run

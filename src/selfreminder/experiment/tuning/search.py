@@ -8,7 +8,7 @@ adam's; if none is, the largest.
 """
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -77,6 +77,7 @@ class Search:
         jobs: int | None = None,
         data_dir: str | None = None,
         retry_failed: bool = False,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         storage = open_journal(folder)
         self.studies = [Study(candidates, tuning, storage) for candidates in tuning.candidates]
@@ -91,7 +92,7 @@ class Search:
             jobs,
             data_dir,
             retry_failed=retry_failed,
-            about={"tuning": [study.name for study in self.studies]},
+            about={**(about or {}), "tuning": [study.name for study in self.studies]},
             more=self._ask_more,
             to_come=lambda: sum(study.to_come for study in self.studies),
         )

@@ -2,18 +2,15 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from warnings import catch_warnings, simplefilter
 
-from selfreminder._base.atomic import remove_stale
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
 from selfreminder._base.seeds import seed_for
-from selfreminder.experiment.folder import GRID, refuse_others
-from selfreminder.experiment.lock import locked
+from selfreminder.experiment import folder as folders
 from selfreminder.experiment.records import RECORDS, Records, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.candidates import Candidates, Settings, Tuning, is_numeric
@@ -36,18 +33,9 @@ _TO_COMPARE_WITH = 4
 """trials that must be complete before one is pruned"""
 
 
-@contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def claimed(folder: Path) -> AbstractContextManager[None]:
     """Make a folder a tuning's own, alone in it for the time; refuse one that holds anything else."""
-    inside = [folder] if folder.is_file() else list(folder.glob("[!.]*"))
-    known = (folder / GRID).is_file() or (folder / JOURNAL).is_file() or any(folder.glob(f"*/{RECORDS}"))
-    if inside and not known:
-        raise SelfReminderError(f"{folder} exists and holds no tuning: choose another one with --out")
-    refuse_others(folder, "tuning")
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, patience=1.0):
-        remove_stale(folder)
-        yield
+    return folders.claimed(folder, "tuning", patience=1.0, marks=(folders.GRID, JOURNAL, f"*/{RECORDS}"))
 
 
 def open_journal(folder: Path) -> JournalStorage:

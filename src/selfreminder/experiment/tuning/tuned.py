@@ -15,9 +15,9 @@ from typing import Any
 from selfreminder import methods
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import MissingExtraError, SelfReminderError, unknown
+from selfreminder._base.lock import locked
 from selfreminder._base.sizes import Size
 from selfreminder.experiment.catalogue import benchmark, read_catalogue, uses
-from selfreminder.experiment.lock import locked
 from selfreminder.experiment.spec import parse_value
 
 TUNED = Path(__file__).with_name("tuned.toml")

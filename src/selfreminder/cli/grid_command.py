@@ -1,22 +1,34 @@
-"""The live display of a grid: a line for each running run, and one for all. Plain lines where no terminal is."""
+"""Run a grid for a command, whichever it is: its options, the live display, Ctrl-C, failures, the exit code."""
 
+import json as json_format
 import shlex
 import sys
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
+from cyclopts import Parameter
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from selfreminder._base.atomic import write_text
+from selfreminder._base.errors import SelfReminderError
+from selfreminder.cli import COMMAND_LINE
+from selfreminder.cli.data import fetch
+from selfreminder.cli.terminal import Flag, show_time, whole_number
+from selfreminder.experiment.folder import TABLE, keep_copy, with_command
 from selfreminder.experiment.pool.failures import given_up
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.progress import Done, Failed
-from selfreminder.report.results import Estimate
+from selfreminder.experiment.spec import Experiment
 
+INTERRUPTED = 130
 _PLAIN_EVERY = 10.0
 _LIVE_EVERY = 0.2
 _MOST_NAMES = 5
@@ -25,17 +37,91 @@ _NUMBERS = 56
 """columns of a run's line beside its name and its bar"""
 
 
-def show_time(seconds: float | None) -> str:
-    """Minutes and seconds for people.
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """How runs are done, whatever they are."""
 
-    >>> show_time(125), show_time(4000), show_time(None)
-    ('2:05', '1:06:40', '?')
+    jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None
+    """Worker processes; by default one per core, fewer if memory would not suffice."""
+    data_dir: Path | None = None
+    """A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same."""
+    retry_failed: Flag = False
+    """Try runs again that have failed twice in the same way."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def check(self) -> None:
+        """Raise if there would be no worker."""
+        if self.jobs is not None and self.jobs < 1:
+            raise SelfReminderError(f"jobs is {self.jobs}: it must be at least 1")
+
+    def fetch_data(self, experiments: Iterable[Experiment]) -> None:
+        """Fetch the data sets of experiments, where they are not at hand."""
+        for name in dict.fromkeys(name for experiment in experiments for name in experiment.data_sets):
+            fetch(name, self.data_dir)
+
+    @property
+    def own_data(self) -> str | None:
+        """The folder with data files of the user's own, as text."""
+        return None if self.data_dir is None else str(self.data_dir)
+
+    def make_grid(
+        self, experiments: Iterable[Experiment], folder: Path, about: Mapping[str, Any], check_first: bool = True
+    ) -> Grid:
+        """Make the grid of experiments in a folder."""
+        return Grid(experiments, folder, self.jobs, self.own_data, check_first, self.retry_failed, about)
+
+
+def describe(folder: Path, tuned: Path | None = None, **about: Any) -> dict[str, Any]:
+    """Say what `grid.json` is to say of a folder: the command as it was typed, and what that is about."""
+    return with_command(folder, COMMAND_LINE.get(), about | ({} if tuned is None else {"tuned": TABLE}))
+
+
+def keep_table(folder: Path, tuned: Path | None) -> None:
+    """Keep a table that the command was given beside the runs."""
+    if tuned is not None:
+        keep_copy(tuned, folder / TABLE)
+
+
+def all_done(grid: Grid) -> bool:
+    """Tell whether every run of a grid is done."""
+    return all(isinstance(job.answer, Done) for job in grid.all)
+
+
+def run_grid(
+    grid: Grid,
+    present: Callable[[], None],
+    note: Callable[[Job | None], object] = lambda job: None,
+    is_complete: Callable[[Grid], bool] = all_done,
+) -> int:
+    """Run a grid with a live display, present what came of it, and give the exit code.
+
+    Args:
+        grid: what to run, in a folder that is claimed.
+        present: prints the results.
+        note: is told all that `Grid.run` yields; what it raises ends the runs.
+        is_complete: tells whether all was done that should be.
     """
-    if seconds is None:
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    try:
+        with closing(run_live(grid)) as news:  # closing it ends the workers
+            for job in news:
+                note(job)
+    except KeyboardInterrupt:
+        command = shlex.join(["selfreminder", *COMMAND_LINE.get()])
+        print(f"Stopped; what was done is in {grid.folder}. To go on: {command}", file=sys.stderr)
+        return INTERRUPTED
+    present()
+    for line in failure_lines((job.experiment.key, failure) for job, failure in grid.failures):
+        print(f"selfreminder: {line}", file=sys.stderr)
+    return 0 if is_complete(grid) else 1
+
+
+def write_summary(summary: Mapping[str, Any], folder: Path) -> str:
+    """Write what a command found as `results.json`; gives the text, to be printed for --json."""
+    text = json_format.dumps(summary, indent=1)
+    write_text(folder / "results.json", text + "\n")
+    return text
 
 
 def failure_lines(failures: Iterable[tuple[str, Failed]]) -> list[str]:
@@ -58,30 +144,7 @@ def failure_lines(failures: Iterable[tuple[str, Failed]]) -> list[str]:
     return lines
 
 
-def say_failures(grid: Grid) -> None:
-    """Say on standard error which runs failed, and why."""
-    for line in failure_lines((job.experiment.key, failure) for job, failure in grid.failures):
-        print(f"selfreminder: {line}", file=sys.stderr)
-
-
-def how_to_go_on(folder: Path) -> None:
-    """Say on standard error what an interrupted command has left."""
-    command = shlex.join(["selfreminder", *sys.argv[1:]])
-    print(f"Stopped; what was done is in {folder}. To go on: {command}", file=sys.stderr)
-
-
-def show_estimate(estimate: Estimate | None) -> str:
-    """A mean with its standard error.
-
-    >>> show_estimate(Estimate(0.5, 0.01)), show_estimate(Estimate(0.5, None)), show_estimate(None)
-    ('0.500 ± 0.010', '0.500', '-')
-    """
-    if estimate is None:
-        return "-"
-    return f"{estimate.mean:.3f}" + ("" if estimate.stderr is None else f" ± {estimate.stderr:.3f}")
-
-
-def watched(grid: Grid) -> Generator[Job | None]:
+def run_live(grid: Grid) -> Generator[Job | None]:
     """Run a grid while showing on standard error how it goes; yields what `Grid.run` does."""
     if grid.note:
         print(f"selfreminder: {grid.note}", file=sys.stderr)

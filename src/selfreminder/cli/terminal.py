@@ -1,0 +1,142 @@
+"""What commands read from a terminal and write to it: options that several of them have, numbers and tables."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, Token
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import Size
+from selfreminder.experiment.comparison import Comparison
+from selfreminder.report.results import Estimate
+
+
+def whole_number(_: object, tokens: Sequence[Token]) -> int:
+    """Read a number of the command line, which would else be rounded."""
+    text = tokens[0].value
+    if not re.fullmatch(r"[+-]?\d+", text):
+        raise ValueError(f"'{text}' is no whole number")
+    return int(text)
+
+
+Whole = Annotated[int, Parameter(converter=whole_number)]
+Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MemorySize:
+    """How much stays in the memory: at least one of these was given."""
+
+    per_class: Whole | None = None
+    """Items of each class that a task leaves in the memory."""
+    per_task: Whole | None = None
+    """Items that a task leaves in the memory."""
+    budget: str | None = None
+    """Bytes of the whole memory, such as 250KB."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """How large a benchmark is run, where that is not as the scale says."""
+
+    tasks: Whole | None = None
+    """Tasks in the stream; by default as the scale says. Fewer are the first ones of it."""
+    epochs: Whole | None = None
+    """Epochs on each task; by default as the scale says."""
+    width: float | None = None
+    """Of the network, as a factor of the paper's; by default as the scale says."""
+
+
+def make_comparison(
+    benchmark: str,
+    scale: str,
+    methods: str | None,
+    memory: MemorySize | None,
+    extent: Extent | None,
+    device: str,
+    tuned: Path | None,
+    *,
+    seeds: int | None,
+) -> Comparison:
+    """Make the comparison that options ask for."""
+    extent = extent or Extent()
+    return Comparison(
+        benchmark=benchmark,
+        scale=scale,
+        methods=() if methods is None else _method_names(methods),
+        seeds=seeds,
+        size=None if memory is None else Size(memory.per_class, memory.per_task, memory.budget),
+        tasks=extent.tasks,
+        epochs=extent.epochs,
+        width=extent.width,
+        device=device,
+        tuned=tuned,
+    )
+
+
+def _method_names(methods: str) -> tuple[str, ...]:
+    names = [name.strip() for name in methods.split(",")]
+    if not all(names):
+        raise SelfReminderError(f"'{methods}' names no method at some place: write for example adam,fsr-logit")
+    return tuple(dict.fromkeys(names))
+
+
+def show_time(seconds: float | None) -> str:
+    """Write a time in hours, minutes and seconds.
+
+    >>> show_time(125), show_time(4000), show_time(None)
+    ('2:05', '1:06:40', '?')
+    """
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def show_estimate(estimate: Estimate | None) -> str:
+    """Write a mean with its standard error.
+
+    >>> show_estimate(Estimate(0.5, 0.01)), show_estimate(Estimate(0.5, None)), show_estimate(None)
+    ('0.500 ± 0.010', '0.500', '-')
+    """
+    if estimate is None:
+        return "-"
+    return f"{estimate.mean:.3f}" + ("" if estimate.stderr is None else f" ± {estimate.stderr:.3f}")
+
+
+def console() -> Console:
+    """Open standard output, wide enough that nothing is cut: a narrow terminal wraps."""
+    found = Console(highlight=False)
+    return Console(highlight=False, width=max(found.width, 100) if found.is_terminal else 200)
+
+
+def print_rows(title: str, rows: Iterable[Sequence[str]]) -> None:
+    """Print a heading and aligned rows."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    for row in rows:
+        table.add_row(*(Text(cell, style="bold" if i == 0 else "") for i, cell in enumerate(row)))
+    out = console()
+    out.print(Text(title, style="bold underline"))
+    out.print(table)
+    out.print()
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table with headings; the first column to the left, the others to the right."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console().print(table)
