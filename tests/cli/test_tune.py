@@ -1,0 +1,242 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import optuna
+import pytest
+
+from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import Size
+from selfreminder.cli.main import main
+from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.records import RECORDS, read_records
+from selfreminder.experiment.tuning.study import JOURNAL, claimed
+from tunings import make_records, tuning
+
+TINY = ["permuted-mnist", "--tasks", "2", "--epochs", "1", "--width", "0.06"]
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def times(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.glob(f"*/{RECORDS}")}
+
+
+def test_tune(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tune", *TINY, "--methods", "fsr-logit,adam", "--values", "strength=0.1,1000"]
+    command += ["--per-class", "1", "--jobs", "1"]
+    (in_folder / "mine.toml").write_text("# mine\n[permuted-mnist.demo.fsr-logit]\nstrength = 5\n")
+    assert main([*command, "--into", "mine.toml"]) == 0
+    captured = capsys.readouterr()
+    assert "nothing to tune for adam" in captured.err
+    assert "fsr-logit strength 0.1: validation 0." in captured.err
+    assert "is the smallest candidate" in captured.out or "is the largest candidate" in captured.out
+    (folder,) = (in_folder / "runs").iterdir()
+    assert folder.name == "tune-permuted-mnist-demo-1-per-class-tasks-2-epochs-1-width-0.06"
+    before = times(folder)
+    assert len(before) == 4
+    entry = tomllib.loads((folder / "tuned.toml").read_text())["permuted-mnist"]["demo"]["fsr-logit"]
+    entry = entry["at_per_class"]["1"]
+    assert entry["seeds"] == [100, 101]
+    assert entry["where"] == {"tasks": 2, "epochs": 1, "width": 0.06}
+    assert entry["command"].endswith("--per-class 1 --tasks 2 --epochs 1 --width 0.06 --values strength=0.1,1000")
+    assert max(entry["validation"], key=lambda name: entry["validation"][name]) == f"{entry['strength']:g}"
+    values = {f"{records.experiment.strength:g}": [] for path in before if (records := read_records(path.parent))}
+    for path in before:
+        records = read_records(path.parent)
+        assert records is not None
+        values[f"{records.experiment.strength:g}"].append(sum(records.validation[-1]) / 2)
+    assert entry["validation"] == {name: round(sum(found) / 2, 4) for name, found in values.items()}
+    assert (folder / "fsr-logit-strength.png").exists()
+    mine = (in_folder / "mine.toml").read_text()
+    assert mine.startswith("# mine\n[permuted-mnist.demo.fsr-logit]\nstrength = 5\n")
+    assert tomllib.loads(mine)["permuted-mnist"]["demo"]["fsr-logit"]["at_per_class"]["1"] == entry
+
+    assert main([*command, "--into", "new.toml"]) == 0
+    assert (in_folder / "new.toml").read_text() == (folder / "tuned.toml").read_text()
+    assert times(folder) == before
+    capsys.readouterr()
+
+    # Again, with one more candidate: what was run is not run again.
+    assert main([*command, "--values", "strength=3", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    (result,) = answer["results"]
+    assert [trial["settings"] for trial in result["trials"]] == [{"strength": s} for s in (0.1, 3.0, 1000.0)]
+    assert result["validation"]["stderr"] is not None
+    after = times(folder)
+    assert len(after) == 6
+    assert after.items() >= before.items()
+
+    # A comparison takes what was chosen.
+    at = {"methods": ("fsr-logit",), "size": Size(1), "tuned": folder / "tuned.toml"}
+    compared = Comparison(benchmark="permuted-mnist", **at)
+    assert compared.experiments[0].strength == result["chosen"]["strength"]
+    assert compared.untuned == []
+
+
+def test_tpe_by_command(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tune", *TINY, "-m", "ewc,adam", "--fields", "strength,lr", "--sampler", "tpe", "--seeds", "1"]
+    command += ["--jobs", "1", "--out", "x", "--json"]
+    found: dict[Path, int] = {}
+    for trials in (1, 3):
+        assert main([*command, "--trials", str(trials)]) == 0
+        ewc, adam = json.loads(capsys.readouterr().out)["results"]
+        assert [len(result["trials"]) for result in (ewc, adam)] == [trials, trials]
+        assert (ewc["chosen"].keys(), adam["chosen"].keys()) == ({"strength", "lr"}, {"lr"})
+        assert times(in_folder / "x").items() >= found.items()
+        found = times(in_folder / "x")
+        assert len(found) == 2 * trials
+    entry = tomllib.loads((in_folder / "x/tuned.toml").read_text())["permuted-mnist"]["demo"]["ewc"]
+    assert [set(trial) for trial in entry["validation"]] == [{"strength", "lr", "validation"}] * 3
+
+
+def test_what_is_a_comparisons_own_is_not_written(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tune", "permuted-mnist", "-m", "adam", "--values", "epochs=1,2", "--seeds", "1", "--out", "x"]
+    (candidates,) = tuning("adam", values={"epochs": (1, 2)}, seeds=1).candidates
+    for settings in candidates.combine():
+        make_records(in_folder / "x", *candidates.runs(settings), [[0.5] * (task + 1) for task in range(10)])
+    (in_folder / "mine.toml").write_text("")
+    assert main([*command, "--into", "mine.toml"]) == 2
+    assert "a table has no place for all of these fields" in capsys.readouterr().err
+    assert main(command) == 0
+    assert "nothing was written to a table" in capsys.readouterr().out
+    assert not (in_folder / "x/tuned.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["permuted-mnits"], "did you mean 'permuted-mnist'"),
+        (["permuted-mnist", "--scale", "smal"], "did you mean 'small'"),
+        (["permuted-mnist", "--methods", "ewx"], "did you mean 'ewc'"),
+        (["permuted-mnist", "--methods", "adam"], "there is nothing to tune for adam"),
+        (["permuted-mnist", "--fields", "strenght"], "did you mean 'strength'"),
+        (["permuted-mnist", "--fields", "seed"], "unknown field 'seed'"),
+        (["permuted-mnist", "--fields", "lr", "--values", "strength=1"], "values of strength, but the fields are lr"),
+        (["permuted-mnist", "--fields", "weight_decay"], "weight_decay has no usual candidates: give some, --values"),
+        (["permuted-mnist", "--values", "strength"], "--values strength: write a field and its candidates"),
+        (["permuted-mnist", "--values", "strength=1,x"], '--values strength=1,x: strength is "x"'),
+        (["permuted-mnist", "--values", "lr=0.1,-1"], "lr is -1.0: it must be above 0"),
+        (["permuted-mnist", "--sampler", "gird"], "did you mean 'grid'"),
+        (["permuted-mnist", "--trials", "5"], "trials are for --sampler tpe"),
+        (["permuted-mnist", "--sampler", "tpe", "--trials", "0"], "trials is 0"),
+        (["permuted-mnist", "--seeds", "0"], "seeds is 0"),
+        (["permuted-mnist", "--jobs", "0"], "jobs is 0"),
+        (["permuted-mnist", "--into", "nowhere/mine.toml"], "nowhere is no folder"),
+        (["permuted-mnist", "--tuned", "nowhere.toml"], "nowhere.toml: No such file"),
+        (["permuted-mnist", "--out", "mine"], "mine exists and holds no tuning"),
+        (["permuted-mnist", "--tasks", "0"], "tasks is 0"),
+    ],
+)
+def test_mistakes(in_folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_folder / "mine").mkdir()
+    (in_folder / "mine" / "thesis.tex").write_text("years of work")
+    assert main(["tune", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.strip().splitlines()
+    assert message in line
+    assert not (in_folder / "runs").exists()
+    assert [path.name for path in (in_folder / "mine").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("command", ["compare permuted-mnist", "run spec.toml"])
+def test_other_commands_read_tables(in_folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_folder / "spec.toml").write_text('benchmark = "permuted-mnist"\nscale = "demo"\n')
+    (in_folder / "x.toml").write_text("[permuted-mnist.demo.ewc]\nstrenght = 3\n")
+    assert main([*command.split(), "--tuned", "x.toml"]) == 2
+    assert "x.toml: [permuted-mnist.demo.ewc]: unknown field 'strenght'" in capsys.readouterr().err
+
+
+def test_a_method_that_does_not_apply(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", *TINY, "--methods", "ewc,hat", "--jobs", "1"]) == 2
+    assert "hat does not apply here" in capsys.readouterr().err
+    assert not list(in_folder.glob(f"runs/*/*/{RECORDS}"))
+
+
+def test_folders(tmp_path: Path) -> None:
+    """Runs of anybody may be in it; a comparison, or another tuning at the same time, may not."""
+    with (
+        claimed(tmp_path / "new"),
+        pytest.raises(SelfReminderError, match="another process"),
+        claimed(tmp_path / "new"),
+    ):
+        pass
+    (candidates,) = tuning("ewc").candidates
+    make_records(tmp_path / "runs", candidates.base, [[0.5]])
+    with claimed(tmp_path / "runs"):
+        pass
+    (tmp_path / "runs" / "comparison.json").write_text("{}")
+    with pytest.raises(SelfReminderError, match="holds a comparison"), claimed(tmp_path / "runs"):
+        pass
+
+
+def test_without_optuna(in_folder: Path) -> None:
+    code = "import sys; sys.modules['optuna'] = None\nfrom selfreminder.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "tune", "permuted-mnist"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "selfreminder: tuning needs Optuna: pip install 'selfreminder[tune]'\n"
+    assert not (in_folder / "runs").exists()
+    subprocess.run([*command, "--help"], capture_output=True, check=True)
+
+
+def test_optuna_is_for_tuning_alone() -> None:
+    code = "import sys, selfreminder.cli.tune, selfreminder.cli.compare; print({'optuna', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def told(folder: Path) -> list[int]:
+    """Numbers of the trials that the journal has as complete."""
+    found = []
+    for line in (folder / JOURNAL).read_bytes().splitlines() if (folder / JOURNAL).exists() else []:
+        try:
+            log = json.loads(line)
+        except ValueError:
+            continue
+        if log.get("state") == optuna.trial.TrialState.COMPLETE.value:
+            found.append(log["trial_id"])
+    return found
+
+
+@pytest.mark.slow
+def test_killed_and_interrupted_it_goes_on(in_folder: Path) -> None:
+    """kill -9 and Ctrl-C in the middle: no trial that was told is lost, no run is made twice, the table is the same."""
+    command = [sys.executable, "-m", "selfreminder", "tune", "permuted-mnist", "--methods", "fsr-logit", "--out"]
+    at = ["--tasks", "2", "--epochs", "3", "--width", "0.1", "--jobs", "1"]
+    more = ["--values", "strength=0.01,0.03,0.1,0.3,1,3,10,30", *at]
+    folder, done = in_folder / "x", 0
+    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen([*command, "x", *more], stderr=subprocess.PIPE, text=True)
+        while len(told(folder)) <= done:
+            assert process.poll() is None
+            time.sleep(0.02)
+        time.sleep(0.7)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        if number == signal.SIGINT:
+            assert process.returncode == 130, errors
+            assert "To go on: selfreminder tune permuted-mnist --methods fsr-logit --out x" in errors
+        assert len(told(folder)) > done
+        done = len(told(folder))
+        with (folder / JOURNAL).open("ab") as journal:  # a power cut in the middle of a write
+            journal.write(b'{"op_code": 6, "worker')
+    before, finished = times(folder), [p for p in folder.glob(f"*/{RECORDS}") if '"done"' in p.read_text()]
+    assert len(finished) >= 2 * done
+    subprocess.run([*command, "x", *more], check=True, capture_output=True)
+    after = times(folder)
+    assert all(before[path] == after[path] for path in finished)
+    subprocess.run([*command, "y", *more], check=True, capture_output=True)
+    assert (folder / "tuned.toml").read_text() == (in_folder / "y" / "tuned.toml").read_text()
+    for path in after:
+        assert path.read_bytes() == (in_folder / "y" / path.relative_to(folder)).read_bytes()
+    assert len(told(folder)) == 8
