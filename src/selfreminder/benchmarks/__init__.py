@@ -9,17 +9,40 @@ from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from selfreminder._base.errors import unknown
 from selfreminder.benchmarks.base import SCALES, Benchmark, Scale
 
 if TYPE_CHECKING:
-    from selfreminder.benchmarks.stream import Stream, StreamSpec
+    from selfreminder.benchmarks.models import build_model
+    from selfreminder.benchmarks.stream import Parts, Split, Stream, StreamSpec, Task
 
-__all__ = ["SCALES", "Benchmark", "Scale", "load_benchmark", "make_stream", "names"]
+__all__ = [
+    "SCALES",
+    "Benchmark",
+    "Parts",
+    "Scale",
+    "Split",
+    "Stream",
+    "StreamSpec",
+    "Task",
+    "build_model",
+    "load_benchmark",
+    "make_stream",
+    "names",
+]
 
 _SHARED = ("__init__", "base", "models", "stream")
+_WITH_TORCH = dict.fromkeys(("Parts", "Split", "Stream", "StreamSpec", "Task"), "stream") | {"build_model": "models"}
+"""public names that are imported when first used, by the module that has them"""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name that needs torch."""
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.{_WITH_TORCH[name]}"), name)
 
 
 @cache

@@ -82,15 +82,21 @@ class Task:
 
 
 class Stream(Sequence[Task]):
-    """A sequence of tasks, each made anew when it is asked for: drop it, and its data is gone."""
+    """A sequence of tasks, each made anew when it is asked for: drop it, and its data is gone.
+
+    Args:
+        heads: the number of classes of each output head that a model needs.
+        make: makes the task of an index.
+        length: how many tasks; as many as heads, unless they share one or the stream ends before.
+
+    >>> digits = Split(torch.rand(6, 4), torch.tensor([0, 1, 0, 1, 0, 1]))
+    >>> parts = Parts(digits, digits, digits)
+    >>> stream = Stream((2,), lambda index: Task(index, f"plus {index}", 2, parts, lambda x: x + index), length=3)
+    >>> len(stream), stream[2].name, stream[2].train.x.shape
+    (3, 'plus 2', torch.Size([6, 4]))
+    """
 
     def __init__(self, heads: Sequence[int], make: Callable[[int], Task], *, length: int | None = None) -> None:
-        """
-        Args:
-            heads: the number of classes of each output head that a model needs.
-            make: the task of an index.
-            length: how many tasks; as many as heads, unless they share one or the stream ends before.
-        """
         self.heads, self._make = tuple(heads), make
         self._length = len(heads) if length is None else length
         if self._length < 1:

@@ -14,13 +14,33 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin
 from selfreminder._base.errors import SelfReminderError, unknown
 
 if TYPE_CHECKING:
-    from selfreminder.methods.base import Method
+    from selfreminder.methods.base import Batch, MemoryMethod, Method, Step
+
+__all__ = [
+    "OPTIMIZERS",
+    "TYPE_NAMES",
+    "Batch",
+    "MemoryMethod",
+    "Method",
+    "Step",
+    "build",
+    "check_options",
+    "method_class",
+    "names",
+]
 
 OPTIMIZERS = {"adam": 1e-4, "sgd": 1e-3}
 """what methods are trained by, with the paper's step sizes"""
 
 TYPE_NAMES = {float: "a number", int: "a whole number", bool: "true or false", str: "text", dict: "a table"}
 """what the types of settings and options are called"""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name of `selfreminder.methods.base`, which needs torch, when it is first used."""
+    if name not in ("Batch", "MemoryMethod", "Method", "Step"):
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.base"), name)
 
 
 @cache
