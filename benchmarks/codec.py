@@ -64,7 +64,7 @@ def main() -> None:
                 save_memory(memory, path := Path(folder) / "memory")
                 in_file = path.stat().st_size / len(memory)
                 shares.append(seconds(lambda memory=memory: memory.draw(BATCH, generator)) / of_step)
-        worst = max(codec.error(inputs, x), codec.error(kept_logits, logits))
+        worst = max(codec.measure_error(inputs, x), codec.measure_error(kept_logits, logits))
         once, each = (f"{100 * share:.2f} %" for share in shares)
         print(f"{inputs:14}{kept_logits:10}{memory.item_nbytes:7}{in_file:9.1f}{worst:11.2g}{once:>12}{each:>12}")
 

@@ -8,13 +8,13 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Memory": "selfreminder.memory",
     "MemoryBatch": "selfreminder.memory",
-    "Reminder": "selfreminder.reminder.reminder",
-    "Report": "selfreminder.reminder.recall_report",
+    "Reminder": "selfreminder.reminder",
+    "Report": "selfreminder.reminder",
     "SelfReminderError": "selfreminder._base.errors",
     "Size": "selfreminder._base.sizes",
-    "open_memory": "selfreminder.memory.file",
-    "save_memory": "selfreminder.memory.file",
-    "memory_hash": "selfreminder.memory.file",
+    "open_memory": "selfreminder.memory",
+    "save_memory": "selfreminder.memory",
+    "memory_hash": "selfreminder.memory",
     "Experiment": "selfreminder.experiment.spec",
     "run": "selfreminder.experiment.run",
     "records": "selfreminder.experiment.table",
@@ -37,18 +37,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from selfreminder._base.errors import SelfReminderError as SelfReminderError
-    from selfreminder._base.sizes import Size as Size
-    from selfreminder.experiment.run import run as run
-    from selfreminder.experiment.spec import Experiment as Experiment
-    from selfreminder.experiment.table import records as records
-    from selfreminder.memory.file import memory_hash as memory_hash
-    from selfreminder.memory.file import open_memory as open_memory
-    from selfreminder.memory.file import save_memory as save_memory
-    from selfreminder.memory.memory import Memory as Memory
-    from selfreminder.memory.memory import MemoryBatch as MemoryBatch
-    from selfreminder.reminder.recall_report import Report as Report
-    from selfreminder.reminder.reminder import Reminder as Reminder
+    from selfreminder._base.errors import SelfReminderError
+    from selfreminder._base.sizes import Size
+    from selfreminder.experiment.run import run
+    from selfreminder.experiment.spec import Experiment
+    from selfreminder.experiment.table import records
+    from selfreminder.memory import Memory, MemoryBatch, memory_hash, open_memory, save_memory
+    from selfreminder.reminder import Reminder, Report
 
 
 def __getattr__(name: str) -> Any:

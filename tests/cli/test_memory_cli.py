@@ -21,8 +21,8 @@ from selfreminder import Reminder
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
 from selfreminder.cli.main import main
-from selfreminder.memory.file import item_hashes, open_memory, save_memory
-from selfreminder.memory.fingerprint import model_fingerprint
+from selfreminder.memory.file import hash_items, open_memory, save_memory
+from selfreminder.memory.fingerprint import fingerprint_model
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.query import COLUMNS, describe_items, find_matching
 from selfreminder.report import pictures as export_module
@@ -113,18 +113,18 @@ def test_a_hash_is_of_one_item_alone(
         )
         for count, name, logits, width, task in zip(counts, codecs, logit_codecs, widths, tasks)
     )
-    apart = dict(enumerate([*item_hashes(one), *item_hashes(other)]))
+    apart = dict(enumerate([*hash_items(one), *hash_items(other)]))
     assert len(set(apart.values())) == sum(counts)
     both = one + other
-    assert dict(zip(both.ids.tolist(), item_hashes(both))) == apart
+    assert dict(zip(both.ids.tolist(), hash_items(both))) == apart
     some = both.take(torch.rand(len(both), generator=generator) < 0.5)
-    assert item_hashes(some) == [apart[number] for number in some.ids.tolist()]
+    assert hash_items(some) == [apart[number] for number in some.ids.tolist()]
 
 
 def test_a_hash_is_of_all_that_is_kept_of_an_item() -> None:
     x, z = torch.tensor([[0.1, 0.2, 0.3, 0.4]]), torch.tensor([[-1.0, 0.5, 2.0]])
-    plain = item_hashes(Memory.of({"x": x}, z, task=0))
-    assert plain == item_hashes(Memory.of({"x": x}, z, task=3, labels=torch.tensor([2]), codecs="raw+zlib", time=7))
+    plain = hash_items(Memory.of({"x": x}, z, task=0))
+    assert plain == hash_items(Memory.of({"x": x}, z, task=3, labels=torch.tensor([2]), codecs="raw+zlib", time=7))
     assert re.fullmatch("[0-9a-f]{12}", plain[0])
     changed = [
         Memory.of({"x": x.nextafter(torch.ones(1))}, z, task=0),
@@ -133,13 +133,13 @@ def test_a_hash_is_of_all_that_is_kept_of_an_item() -> None:
         Memory.of({"y": x}, z, task=0),
         Memory.of({"x": x}, torch.cat([z, torch.zeros(1, 1)], 1), task=0),
     ]
-    assert len({*plain, *(item_hashes(each)[0] for each in changed)}) == 6
+    assert len({*plain, *(hash_items(each)[0] for each in changed)}) == 6
 
 
 def test_a_file_keeps_hashes(memory: Memory, file: Path) -> None:
-    assert item_hashes(open_memory(file)) == item_hashes(memory)
-    assert len(set(item_hashes(memory))) == 20
-    assert item_hashes(Memory()) == []
+    assert hash_items(open_memory(file)) == hash_items(memory)
+    assert len(set(hash_items(memory))) == 20
+    assert hash_items(Memory()) == []
 
 
 # Conditions -------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_other_columns(memory: Memory) -> None:
     assert ids(memory, where="selection=herding,label=2") == [6, 7, 8]
     assert ids(memory, where="selection!=herding:kernel=gaussian") == [0, 1, 2, *everything[12:]]
     assert ids(memory, where="selection=influence") == []
-    assert ids(memory, where=f"hash={item_hashes(memory)[5].upper()}") == [5]
+    assert ids(memory, where=f"hash={hash_items(memory)[5].upper()}") == [5]
     assert ids(memory, ids="3, 5,9-11,17-900,77") == [3, 5, 9, 10, 11, 17, 18, 19]
     assert ids(memory, ids="3-9", where="label=2") == [6, 7, 8]
     assert ids(memory) == everything
@@ -285,11 +285,11 @@ def test_list(memory: Memory, file: Path, capsys: pytest.CaptureFixture[str]) ->
         "source": 200,
         "time": "2025-01-03T01:00:00+00:00",
         "selection": "herding:kernel=gaussian",
-        "hash": item_hashes(memory)[6],
+        "hash": hash_items(memory)[6],
     }
     assert main(["memory", "list", "m", "--id", "19"]) == 0
     out = capsys.readouterr().out
-    assert re.search(rf"19 +1 +- +- +- +given +{item_hashes(memory)[19]}", out)
+    assert re.search(rf"19 +1 +- +- +- +given +{hash_items(memory)[19]}", out)
     assert main(["memory", "list", "m", "--where", "task=7"]) == 0
     assert "given" not in capsys.readouterr().out
 
@@ -307,7 +307,7 @@ def test_show_who_recorded_it(capsys: pytest.CaptureFixture[str], tmp_path: Path
     reminder.save(tmp_path / "m")
     assert main(["memory", "show", str(tmp_path / "m"), "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)["results"][0]["tasks"]
-    assert first["model"] == second["model"] == model_fingerprint(model)
+    assert first["model"] == second["model"] == fingerprint_model(model)
     assert first["transform"] == str(reminder.memory.fingerprints[0].transform) != "unknown"
     assert (first["seen"], second["seen"]) == (None, 20)
 
@@ -457,7 +457,7 @@ def test_export(memory: Memory, file: Path, capsys: pytest.CaptureFixture[str], 
     assert about == {"folder": "all", "items": 20, "images": 20, "arrays": []}
     with (tmp_path / "all/items.csv").open(encoding="utf-8", newline="") as table:
         rows = list(csv.DictReader(table))
-    assert [row["hash"] for row in rows] == item_hashes(memory)
+    assert [row["hash"] for row in rows] == hash_items(memory)
     assert rows[5]["file"] == "task-0/label-1/id-5.png"
     assert rows[13]["file"] == "task-1/label-none/id-13.png"
     assert (rows[13]["label"], rows[13]["source"], rows[13]["time"]) == ("", "", "")
@@ -533,7 +533,7 @@ def test_delete(memory: Memory, file: Path, capsys: pytest.CaptureFixture[str]) 
     left = open_memory(file)
     keep = memory.labels != 1
     assert left.ids.tolist() == memory.ids[keep].tolist()
-    assert item_hashes(left) == [each for each, kept in zip(item_hashes(memory), keep) if kept]
+    assert hash_items(left) == [each for each, kept in zip(hash_items(memory), keep) if kept]
     assert left.next_id == memory.next_id
     for row in (3, 4, 5):
         assert memory.inputs["x"].values[row].numpy().tobytes() not in file.read_bytes()

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from codec_tolerance import tolerance
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.memory import codec
 from selfreminder.memory.codec import Encoded
@@ -31,7 +32,6 @@ def test_nothing_is_lost(name: str, seed: int, dtype: torch.dtype) -> None:
     x = values(seed).to(dtype)
     back = encoded(name, x).decode()
     assert back.dtype == x.dtype == encoded(name, x).read_dtype
-    assert torch.equal(codec.read_back(name, x), back)
     assert torch.equal(back, x)
 
 
@@ -41,9 +41,8 @@ def test_never_further_than_promised(name: str, seed: int, spread: float) -> Non
     x = values(seed, spread=spread)
     x = x.abs().clamp(max=1) if name.startswith("uint8") else x.clamp(-60_000, 60_000)
     difference = (encoded(name, x).decode().double() - x.double()).abs()
-    assert (difference <= codec.tolerance(name, x)).all()
-    assert codec.error(name, x) == difference.max().item()
-    assert name == "int8" or torch.equal(codec.read_back(name, x), encoded(name, x).decode())
+    assert (difference <= tolerance(name, x)).all()
+    assert codec.measure_error(name, x) == difference.max().item()
 
 
 @given(seeds, st.integers(0, 6), st.data())

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.memory.file import open_memory, save_memory
-from selfreminder.memory.fingerprint import Fingerprint, TransformDigest, model_fingerprint
+from selfreminder.memory.fingerprint import Fingerprint, TransformDigest, fingerprint_model
 from selfreminder.memory.memory import Memory
 from selfreminder.reminder.reminder import Reminder
 
@@ -34,37 +34,37 @@ def network(width: int = 4) -> nn.Sequential:
 
 
 def test_a_model_is_known_by_its_layers_not_by_its_weights() -> None:
-    known = model_fingerprint(network())
-    assert model_fingerprint(network()) == known
+    known = fingerprint_model(network())
+    assert fingerprint_model(network()) == known
     assert len(known) == 16
     others = [network(5), network().half(), nn.Sequential(*network(), nn.Linear(2, 2)), nn.Sequential(network())]
-    assert len({known, *map(model_fingerprint, others)}) == 5
+    assert len({known, *map(fingerprint_model, others)}) == 5
 
 
 def test_the_order_of_layers_in_the_code_makes_no_difference() -> None:
     one, other = nn.Module(), nn.Module()
     one.a, one.b = nn.Linear(1, 2), nn.Linear(3, 4)
     other.b, other.a = nn.Linear(3, 4), nn.Linear(1, 2)
-    assert model_fingerprint(one) == model_fingerprint(other)
+    assert fingerprint_model(one) == fingerprint_model(other)
 
 
 def test_wrappers_make_no_difference() -> None:
-    known = model_fingerprint(network())
+    known = fingerprint_model(network())
     inside = network()
     inside[0] = Compiled(inside[0])
     for wrapped in (nn.DataParallel(network()), Compiled(network()), Compiled(nn.DataParallel(network())), inside):
-        assert model_fingerprint(wrapped) == known
+        assert fingerprint_model(wrapped) == known
 
 
 def test_only_what_a_checkpoint_holds_counts() -> None:
     model = network()
-    known = model_fingerprint(model)
+    known = fingerprint_model(model)
     model.register_buffer("cache", torch.zeros(3), persistent=False)
-    assert model_fingerprint(model) == known
+    assert fingerprint_model(model) == known
     model.register_buffer("scale", torch.zeros(3))
-    assert model_fingerprint(model) != known
+    assert fingerprint_model(model) != known
     model.set_extra_state = model.get_extra_state = lambda *_: "no tensor"
-    assert len(model_fingerprint(model)) == 16
+    assert len(fingerprint_model(model)) == 16
 
 
 # Transforms -----------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_numbers_are_the_same_in_every_process() -> None:
     dtype, shape, numbers = outputs[""]
     assert (dtype, shape) == ("float32", (1, 3, 4, 4))
     assert numbers == pytest.approx((58.75, 69.1498976, -37.9716121, -27.8277273, 119.631683, -100.737409), rel=1e-6)
-    assert model_fingerprint(network()) == "f5cc93e803768ef4"
+    assert fingerprint_model(network()) == "f5cc93e803768ef4"
 
 
 # In a memory ----------------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codec_tolerance import tolerance
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder._base.sizes import share_evenly
 from selfreminder.benchmarks.stream import Stream
-from selfreminder.memory.codec import tolerance
 from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.memory.fingerprint import Fingerprint
 from selfreminder.memory.memory import Memory, ReservoirState

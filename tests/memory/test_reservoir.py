@@ -15,7 +15,7 @@ from selfreminder.memory import reservoir
 from selfreminder.memory.columns import ReservoirState
 from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.memory.memory import Memory
-from selfreminder.memory.reservoir import find_entering, find_state, keys, merge_entered, shrink_memory
+from selfreminder.memory.reservoir import find_entering, find_state, make_keys, merge_entered, shrink_memory
 from selfreminder.reminder.reminder import Reminder
 
 N = 60
@@ -74,13 +74,13 @@ def assert_same(one: Memory, other: Memory, *, but: tuple[str, ...] = ("ids",)) 
 
 @given(st.lists(st.integers(0, 2**62), min_size=1), st.integers(0, 2**63 - 1))
 def test_keys_are_those_of_splitmix(positions: list[int], seed: int) -> None:
-    assert keys(torch.tensor(positions), seed).tolist() == [step_seed(seed, position) for position in positions]
+    assert make_keys(torch.tensor(positions), seed).tolist() == [step_seed(seed, position) for position in positions]
 
 
 @given(cuts_strategy, st.integers(1, 50), st.integers(0, 5))
 def test_the_smallest_keys_stay_in_order(cuts: list[int], per_task: int, seed: int) -> None:
     memory = after(cuts, Size(per_task=per_task), seed=seed)
-    key = keys(torch.arange(N), find_state(memory, 0).seed)
+    key = make_keys(torch.arange(N), find_state(memory, 0).seed)
     assert memory.sources.tolist() == key.argsort()[:per_task].tolist()
     assert torch.equal(memory.draw(N).inputs["x"], ITEMS[memory.sources])
     assert torch.equal(memory.labels, LABELS[memory.sources].short())
@@ -123,22 +123,22 @@ def test_a_size_that_changes_leaves_a_uniform_sample(steps: list[tuple[int, int]
     for n, per_task in steps:
         memory = observe(memory, n, Size(per_task=per_task))
         seen, stream = find_state(memory, 0).seen, find_state(memory, 0)
-        key = keys(torch.arange(seen), stream.seed)
+        key = make_keys(torch.arange(seen), stream.seed)
         least = min(least, per_task)
         assert min(seen, least) <= len(memory) <= per_task
         assert memory.sources.tolist() == key.argsort()[: len(memory)].tolist()
-        assert not len(memory) or stream.below > int(keys(memory.sources, stream.seed).max())
+        assert not len(memory) or stream.below > int(make_keys(memory.sources, stream.seed).max())
 
 
 @given(cuts_strategy, st.integers(1, 60))
 def test_each_class_has_its_own_smallest_keys(cuts: list[int], per_class: int) -> None:
     memory = after(cuts, Size(per_class=per_class))
-    key = keys(torch.arange(N), find_state(memory, 0).seed)
+    key = make_keys(torch.arange(N), find_state(memory, 0).seed)
     for label in range(3):
         of_class = LABELS.eq(label).nonzero().flatten()
         expected = of_class[key[of_class].argsort()][:per_class]
         assert memory.sources[memory.labels == label].tolist() == expected.tolist()
-    assert torch.equal(memory.sources, memory.sources[keys(memory.sources, find_state(memory, 0).seed).argsort()])
+    assert torch.equal(memory.sources, memory.sources[make_keys(memory.sources, find_state(memory, 0).seed).argsort()])
     fewer = observe(memory, 0, Size(per_class=1))
     assert sorted(fewer.labels.tolist()) == [0, 1, 2]
 
@@ -172,9 +172,9 @@ def test_the_test_of_uniformity_sees_a_bias(monkeypatch: pytest.MonkeyPatch) -> 
     """The last items are twice as likely as the first ones, or nothing but the last ones stay."""
 
     def biased(positions: Tensor, seed: int) -> Tensor:
-        return (keys(positions, seed).double() * (1 - positions / N / 2)).long()
+        return (make_keys(positions, seed).double() * (1 - positions / N / 2)).long()
 
-    monkeypatch.setattr(reservoir, "keys", biased)
+    monkeypatch.setattr(reservoir, "make_keys", biased)
     assert p_value([memory.sources for memory in many()], N) < 1e-6
     monkeypatch.undo()
     last = [torch.arange(N - 12, N)] * 300
@@ -275,7 +275,7 @@ def test_what_was_given_up_for_other_tasks_is_no_room_for_later_items(first: int
         memory = shrink_memory(memory + other_task(items, task), budget)
         memory = observe(memory, 3, Size(per_task=20), seed=seed)
         held = memory.sources[memory.tasks == 0]
-        key = keys(torch.arange(find_state(memory, 0).seen), find_state(memory, 0).seed)
+        key = make_keys(torch.arange(find_state(memory, 0).seen), find_state(memory, 0).seed)
         assert held.tolist() == key.argsort()[: len(held)].tolist()
 
 
@@ -284,7 +284,7 @@ def test_nor_is_what_another_reservoir_gave_up() -> None:
     memory = observe(memory, 20, Size(budget=memory.nbytes), task=1)
     assert memory.counts == {0: 10, 1: 10}
     memory = observe(memory, 20, Size(per_task=20))
-    key = keys(torch.arange(40), find_state(memory, 0).seed)
+    key = make_keys(torch.arange(40), find_state(memory, 0).seed)
     held = memory.sources[memory.tasks == 0]
     assert held.tolist() == key.argsort()[: len(held)].tolist()
 
@@ -296,7 +296,7 @@ def test_a_stream_goes_on_after_a_task_was_remembered_within_a_budget() -> None:
     assert reminder.memory.counts == {0: 10, 1: 10}
     reminder.observe(model, ITEMS[30:40], per_task=20)
     held = reminder.memory.sources[reminder.memory.tasks == 0]
-    key = keys(torch.arange(40), reminder.memory.reservoirs[0].seed)
+    key = make_keys(torch.arange(40), reminder.memory.reservoirs[0].seed)
     assert held.tolist() == key.argsort()[: len(held)].tolist()
 
 

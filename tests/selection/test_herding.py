@@ -232,7 +232,7 @@ def test_features_are_what_the_last_linear_layer_is_given(
     wanted = select(candidates(by_hand, y, 4))
     for call in calls:
         given = candidates(x, y, 4, model, logits_of=call)
-        features = herding._points(given, "features")
+        features = herding._find_points(given, "features")
         assert torch.allclose(features, by_hand, atol=1e-6)
         assert not features.requires_grad
         assert torch.equal(select(given, on="features"), wanted)
@@ -272,7 +272,7 @@ def test_features_of_an_odd_model() -> None:
         before = inputs["a"] @ model.first.weight.T + model.first.bias
     features = before.relu() + inputs["b"]
     for on, wanted in (("features", features), ("both", features), ("first", before)):
-        assert torch.allclose(herding._points(given, on), wanted, atol=1e-6)
+        assert torch.allclose(herding._find_points(given, on), wanted, atol=1e-6)
         assert torch.equal(select(given, on=on), select(candidates(wanted, y, 10)))
     for on, message in (
         ("unused", "the model does not call layer 'unused'"),

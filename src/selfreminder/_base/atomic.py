@@ -51,6 +51,8 @@ def remove_stale(folder: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
+    if os.name != "posix":  # elsewhere signal 0 is no question: rather a file too many than a process too few
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -39,7 +39,11 @@ def show_bytes(count: float) -> str:
 
 @dataclass(frozen=True)
 class Size:
-    """How much a memory keeps: exactly one of the three is set."""
+    """How much a memory keeps: exactly one of the three is set.
+
+    >>> print(Size(per_class=10), Size(budget="2MB").budget_bytes, sep=", ")
+    10 per class, 2000000
+    """
 
     per_class: int | None = None
     """items of each class of each task"""

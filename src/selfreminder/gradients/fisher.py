@@ -47,7 +47,7 @@ def diagonal_fisher(
     device = next(iter(sums)).device
     generator = torch.Generator() if generator is None else generator
     targets = torch.rand(len(x), generator=generator, device=generator.device) if labels is None else labels
-    with torch.enable_grad(), layers.watched():
+    with torch.enable_grad(), layers.watch():
         for start in range(0, len(x), batch_size):
             part = slice(start, start + batch_size)
             inputs, y = x[part].to(device), targets[part].to(device)

@@ -84,7 +84,7 @@ def influence(
             solve = _conjugate_gradients(loss, part, target, iterations or 100, tolerance)
         else:
             solve = _lissa(loss, part, target, iterations or 500, generator)
-        return -loss.gradient_products(data, _solved(solve, damping))
+        return -loss.gradient_products(data, _solve_damped(solve, damping))
 
 
 def _check_above_zero(name: str, value: float | None, *, whole: bool = False) -> None:
@@ -163,7 +163,7 @@ class _Loss:
 _Solver = Callable[[float], Tensor | None]
 
 
-def _solved(solve: _Solver, damping: float) -> Tensor:
+def _solve_damped(solve: _Solver, damping: float) -> Tensor:
     for _ in range(_RAISES + 1):
         solution = solve(damping)
         if solution is not None:

@@ -50,7 +50,7 @@ def gradient_norms(
     squares = []
     with torch.enable_grad(), eval_mode(model):
         layers = WatchedLayers(model, "gradient norm")
-        with layers.watched():
+        with layers.watch():
             for start in range(0, len(labels), batch_size):
                 part = slice(start, start + batch_size)
                 logits = logits_of(model, take_rows(inputs, part))
@@ -113,8 +113,8 @@ class WatchedLayers:
             self.names[module] = name
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Notes what each layer is given in a forward, and the place of its output in the graph."""
+    def watch(self) -> Iterator[None]:
+        """Note what each layer is given in a forward, and the place of its output in the graph."""
 
         def note(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
             if module in self._seen:

@@ -51,7 +51,7 @@ def memory_hash(path: str | os.PathLike[str]) -> str:
     return _read(Path(path))[1]["sha256"]
 
 
-def item_hashes(memory: Memory) -> list[str]:
+def hash_items(memory: Memory) -> list[str]:
     """12 hex digits an item, of its inputs and logits as they are read back.
 
     They depend neither on the other items nor on how anything is kept, so an item can be found again after a

@@ -56,7 +56,7 @@ class TransformDigest:
                 once, twice = (dict(_digest_outputs(transform(each))) for each in given)
             except Exception:  # whatever it raises: where it matters, the user's own call raises it too
                 return cls()
-        return cls(item, once) if _are_close(once, twice) else cls()
+        return cls(item, once) if once == twice else cls()
 
     def differs(self, now: "TransformDigest") -> bool:
         """Whether both are of the same item, and not the same."""
@@ -96,7 +96,7 @@ class Fingerprint:
     """
 
     model: str
-    """see `model_fingerprint`"""
+    """see `fingerprint_model`"""
     classes: int
     """logits an item"""
     transform: TransformDigest | None
@@ -110,7 +110,7 @@ class Fingerprint:
     ) -> "Fingerprint":
         """Of a model that gives `classes` logits on inputs (n, …), which go through a transform first."""
         shapes = {name: (tuple(x.shape[1:]), _show_dtype(x)) for name, x in inputs.items()}
-        return cls(model_fingerprint(model), classes, transform, shapes)
+        return cls(fingerprint_model(model), classes, transform, shapes)
 
     def find_differences(self, now: "Fingerprint") -> list[str]:
         """One sentence for each thing that is another one now; none where logits can be compared."""
@@ -172,7 +172,7 @@ def find_staleness(memory: "Memory", model: nn.Module, transform: Transform | No
 
     A model that has `grown` has other layers by right.
     """
-    present, found = model_fingerprint(model), dict[str, list[int]]()
+    present, found = fingerprint_model(model), dict[str, list[int]]()
     device = next((p.device for p in model.parameters()), memory.device)
     for task, then in memory.fingerprints.items():
         digest = None if transform is None else TransformDigest()
@@ -186,10 +186,10 @@ def find_staleness(memory: "Memory", model: nn.Module, transform: Transform | No
     )
 
 
-def model_fingerprint(model: nn.Module) -> str:
+def fingerprint_model(model: nn.Module) -> str:
     """16 hex digits of the names, shapes and dtypes of a model's parameters and buffers, whatever wraps it.
 
-    >>> model_fingerprint(nn.Linear(2, 3)) == model_fingerprint(nn.DataParallel(nn.Linear(2, 3)))
+    >>> fingerprint_model(nn.Linear(2, 3)) == fingerprint_model(nn.DataParallel(nn.Linear(2, 3)))
     True
     """
     tensors = model.state_dict(keep_vars=True)  # the parameters themselves, no copies

@@ -1,26 +1,28 @@
 """Memory: a few old items with the logits that the model gave them. A value: ``memory = memory + remembered``."""
 
 import dataclasses
-from collections.abc import Mapping
-from functools import cached_property
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder._base.sizes import show_bytes
+from selfreminder._base.sizes import share_evenly, show_bytes
 from selfreminder.memory import codec
-from selfreminder.memory.budget import interleaved, rows_within
 from selfreminder.memory.codec import Encoded
-from selfreminder.memory.columns import Columns, ReservoirState
+from selfreminder.memory.columns import ReservoirState
 from selfreminder.memory.fingerprint import Fingerprint
-from selfreminder.memory.sampling import MemoryBatch, Reader
+from selfreminder.memory.sampling import MemoryBatch as MemoryBatch
+from selfreminder.memory.sampling import ReadableColumns
 from selfreminder.samples import UNKNOWN
 
 _MOST = 2**31 - 1
 
 
-class Memory(Columns):
+class Memory(ReadableColumns):
     """Equal-length columns, one row an item, ordered by task and within a task by priority.
 
     >>> memory = Memory.of({"x": torch.rand(6, 4)}, torch.zeros(6, 3), task=0)
@@ -178,7 +180,8 @@ class Memory(Columns):
         if reservoirs == self.reservoirs:
             return self
         other = dataclasses.replace(self, reservoirs=reservoirs)
-        other.__dict__["_reader"] = self._reader
+        for name, value in vars(self).items():
+            vars(other).setdefault(name, value)  # what has been read back
         return other
 
     def interleave(self, task: int, older: int) -> "Memory":
@@ -188,14 +191,14 @@ class Memory(Columns):
         """
         rows = (self.tasks == task).nonzero().flatten()
         index = torch.arange(len(self), device=rows.device)
-        index[rows] = rows[interleaved(self.labels[rows], older).to(rows.device)]
+        index[rows] = rows[interleave_classes(self.labels[rows], older).to(rows.device)]
         return self.take(index)
 
     def shrink(self, budget: int) -> "Memory":
         """At most `budget` bytes: every task gives up its last items until all tasks are even within one."""
         if not len(self):
             return self
-        rows = rows_within(budget, self.nbytes_before(), list(self.counts.values()))
+        rows = find_rows_within(budget, self.nbytes_before(), list(self.counts.values()))
         items = sum(end - start for start, end in rows)
         if items < len(self.counts):
             raise SelfReminderError(
@@ -216,49 +219,6 @@ class Memory(Columns):
             kept_logits=self.kept_logits.to(device),
             **{name: column.to(device) for name, column in self.plain_columns.items()},
         )
-
-    # Reading back -------------------------------------------------------------------------------------
-
-    def draw(self, n: int, generator: torch.Generator | None = None, *, part: tuple[int, int] = (0, 1)) -> MemoryBatch:
-        """At most n items whose weighted sum is unbiased for Eq. 1's sum over tasks of means over items.
-
-        A memory of up to n items is returned whole: no noise. A larger one is laid on [0, T), each task over
-        an interval of length 1, and one point is drawn in each of n equal strata: every item comes up
-        n / (T·m_t) times on average, whatever the tasks' sizes m_t, with less variance than free draws. The
-        cost does not depend on how much is kept.
-
-        With part=(r, w) it is the r-th of w equal slices of a draw of w·n items; the mean of their weighted sums is
-        that of the whole. Of fewer than w items each slice has all.
-        """
-        return self._reader.draw(n, generator, part)
-
-    def batch(self, index: Tensor | None, weight: Tensor) -> MemoryBatch:
-        """The items of these rows (None: all), decoded."""
-        return self._reader.batch(index, weight)
-
-    def read_item(self, number: int) -> dict[str, Tensor] | None:
-        """The inputs (1, …) of the item with this id, decoded; None if it is not here."""
-        row = (self.ids == number).nonzero().flatten()
-        return {name: x.decode(row).to(self.device) for name, x in self.inputs.items()} if len(row) else None
-
-    @property
-    def counts(self) -> dict[int, int]:
-        """Items of each task."""
-        return self._reader.counts
-
-    @property
-    def logits(self) -> Tensor:
-        """(n, K) float32, as they are read back."""
-        return self._reader.logits
-
-    @property
-    def spread(self) -> float:
-        """How far an item's logits are from their mean, Σ_k (z_k − z̄)²: the mean over items, then over tasks."""
-        return self._reader.spread
-
-    @cached_property
-    def _reader(self) -> Reader:
-        return Reader(self.inputs, self.kept_logits, self.width, self.labels, self.tasks)
 
 
 def _merge_fingerprints(ours: Memory, theirs: Memory) -> dict[int, Fingerprint]:
@@ -289,3 +249,42 @@ def _widen(logits: Encoded, width: int) -> Encoded:
 
 def _times(memory: Memory) -> Tensor:
     return torch.full_like(memory.sources, UNKNOWN) if memory.times is None else memory.times
+
+
+# Budgets -----------------------------------------------------------------------------------------------------
+
+
+def find_rows_within(budget: int, before: Tensor, counts: Sequence[int]) -> list[tuple[int, int]]:
+    """The first rows of each task, as start and end, that are even over tasks and have at most `budget` bytes.
+
+    Args:
+        before: (n + 1,) bytes of the items before each place.
+        counts: items of each task.
+
+    >>> find_rows_within(50, torch.arange(9) * 10, [6, 2])
+    [(0, 3), (6, 8)]
+    """
+    starts = list(accumulate(counts, initial=0))
+
+    def rows(items: int) -> list[tuple[int, int]]:
+        return [(start, start + share) for start, share in zip(starts, share_evenly(items, counts))]
+
+    def size(items: int) -> int:
+        return sum(int(before[end] - before[start]) for start, end in rows(items))
+
+    return rows(max(bisect_right(range(len(before)), budget, key=size) - 1, 0))
+
+
+def interleave_classes(labels: Tensor, older: int) -> Tensor:
+    """(n,) an order in which items from `older` on rank among those before them.
+
+    The first of every class come first, older before newer, then the second of every class.
+
+    >>> interleave_classes(torch.tensor([0, 0, 1, 0, 1]), older=3).tolist()
+    [0, 2, 3, 4, 1]
+    """
+    turns, seen = [], Counter[tuple[bool, int]]()
+    for place, label in enumerate(labels.tolist()):
+        turns.append(seen[place >= older, label])
+        seen[place >= older, label] += 1
+    return torch.argsort(torch.tensor(turns), stable=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from selfreminder import selection
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder.memory.file import item_hashes
+from selfreminder.memory.file import hash_items
 from selfreminder.memory.memory import Memory
 
 COLUMNS = ("id", "task", "label", "source", "time", "selection", "hash")
@@ -26,7 +26,7 @@ def describe_items(memory: Memory) -> list[dict[str, Any]]:
     columns = zip(
         *(_numbers(memory, name).tolist() for name in ("id", "task", "label", "source", "time")),
         (memory.selection_names[which] for which in memory.selections.tolist()),
-        item_hashes(memory),
+        hash_items(memory),
     )
     return [
         {
@@ -149,7 +149,7 @@ def _has_selection(memory: Memory, name: str) -> Tensor:
 def _has_hash(memory: Memory, value: str) -> Tensor:
     if not re.fullmatch(r"[0-9a-fA-F]{12}", value):
         raise SelfReminderError(f"'{value}' is no hash of an item: it has 12 digits from 0 to f")
-    return torch.tensor([each == value.lower() for each in item_hashes(memory)], device=memory.device, dtype=torch.bool)
+    return torch.tensor([each == value.lower() for each in hash_items(memory)], device=memory.device, dtype=torch.bool)
 
 
 def _number(column: str, value: str) -> tuple[int, int]:

@@ -22,10 +22,10 @@ from selfreminder.memory.memory import Memory, ReservoirState
 SELECTION = "reservoir"
 
 
-def keys(positions: Tensor, seed: int) -> Tensor:
+def make_keys(positions: Tensor, seed: int) -> Tensor:
     """(n,) int64 from 0 on: `seeds.step_seed` of each position.
 
-    >>> keys(torch.arange(3), seed=0) / 2**63
+    >>> make_keys(torch.arange(3), seed=0) / 2**63
     tensor([0.8833, 0.4315, 0.0264])
     """
     z = (positions.long() + 1) * _signed(0x9E3779B97F4A7C15) + _signed(seed)  # int64 wraps around
@@ -35,14 +35,14 @@ def keys(positions: Tensor, seed: int) -> Tensor:
 
 
 def find_state(memory: Memory, task: int, *, seed: int = 0) -> ReservoirState:
-    """Where the reservoir of a task is in its stream; `seed` is for one that begins."""
+    """Find how far the reservoir of a task has come along its stream; `seed` is for one that begins."""
     return memory.reservoirs.get(task) or ReservoirState(seen=0, seed=seed_for(seed, SELECTION, task))
 
 
 def find_entering(
     memory: Memory, task: int, n: int, size: Size, labels: Tensor | None = None, *, seed: int = 0
 ) -> Tensor:
-    """Which of the next n items of the stream enter: indices into them, in order, on the CPU.
+    """Find which of the next n items of the stream enter: indices into them, in order, on the CPU.
 
     Args:
         memory: that holds the reservoir.
@@ -59,62 +59,62 @@ def find_entering(
 
 
 def merge_entered(memory: Memory, new: Memory, task: int, seen: int, size: Size, *, seed: int = 0) -> Memory:
-    """The memory with the items that entered, without those that lost their place, ordered by key.
+    """Merge the items that entered into the memory, without those that lost their place, ordered by key.
 
     Args:
         new: what `find_entering` named, with positions as sources and "reservoir" as selection; `Memory()` if nothing.
         seen: items that the stream has had by now, all that `find_entering` was asked about included.
         size: as `find_entering` had it; under a budget other tasks make room too, see `Memory.shrink`.
     """
-    stream = find_state(memory, task, seed=seed)
-    if seen < stream.seen:
-        raise SelfReminderError(f"the stream of task {task} has had {stream.seen} items, it cannot go back to {seen}")
-    below = stream.below
+    state = find_state(memory, task, seed=seed)
+    if seen < state.seen:
+        raise SelfReminderError(f"the stream of task {task} has had {state.seen} items, it cannot go back to {seen}")
+    below = state.below
     if size.per_class is None:
-        _, below = _admit(memory, stream, task, seen - stream.seen, size)
+        _, below = _admit(memory, state, task, seen - state.seen, size)
     memory = memory + new
-    memory = memory.with_reservoirs({**memory.reservoirs, task: ReservoirState(seen, stream.seed, below)})
+    memory = memory.with_reservoirs({**memory.reservoirs, task: ReservoirState(seen, state.seed, below)})
     if not len(new) and _fits(memory, task, size):
         return memory
-    kept = _cut(memory, stream, task, size)
+    kept = _cut(memory, state, task, size)
     # What one class has no room for says nothing about another.
-    return kept if size.per_class is not None else _raise_bar(memory, kept)
+    return kept if size.per_class is not None else _refuse_larger_keys(memory, kept)
 
 
 def shrink_memory(memory: Memory, budget: int) -> Memory:
-    """`Memory.shrink`, after which the reservoirs still are uniform samples of reservoirs that go on."""
-    return _raise_bar(memory, memory.shrink(budget))
+    """Shrink a memory (see `Memory.shrink`) so that its reservoirs still are uniform samples of streams that go on."""
+    return _refuse_larger_keys(memory, memory.shrink(budget))
 
 
-def _raise_bar(before: Memory, kept: Memory) -> Memory:
-    """`kept`, which is a part of `before`: no reservoir takes a key again that is not below all that it gave up."""
+def _refuse_larger_keys(before: Memory, kept: Memory) -> Memory:
+    """Let no reservoir of `kept`, a part of `before`, take a key again that is not below all that it gave up."""
     if kept is before:
         return kept
     reservoirs = {}
-    for task, stream in kept.reservoirs.items():
+    for task, state in kept.reservoirs.items():
         rows = _rows(before, task)
         gone = rows[~torch.isin(before.ids[rows], kept.ids)]
-        lost = keys(before.sources[gone].cpu(), stream.seed).tolist()
-        reservoirs[task] = replace(stream, below=min([stream.below, *lost]))
+        lost = make_keys(before.sources[gone].cpu(), state.seed).tolist()
+        reservoirs[task] = replace(state, below=min([state.below, *lost]))
     return kept.with_reservoirs(reservoirs)
 
 
 def _admit(
-    memory: Memory, stream: ReservoirState, task: int, n: int, size: Size, labels: Tensor | None = None
+    memory: Memory, state: ReservoirState, task: int, n: int, size: Size, labels: Tensor | None = None
 ) -> tuple[Tensor, int]:
     """Which of n items enter, and the smallest key of all that ever found no room."""
-    key = keys(torch.arange(stream.seen, stream.seen + n), stream.seed)
-    index = (key < stream.below).nonzero().flatten()
+    key = make_keys(torch.arange(state.seen, state.seen + n), state.seed)
+    index = (key < state.below).nonzero().flatten()
     if not len(index):  # without a look at what is held: it may be on another device, still busy
-        return index, stream.below
+        return index, state.below
     rows = _rows(memory, task)
-    held = keys(memory.sources[rows].cpu(), stream.seed)
+    held = make_keys(memory.sources[rows].cpu(), state.seed)
     classes = None
     if labels is not None and size.per_class is not None:
         classes = torch.cat([memory.labels[rows].cpu().long(), labels.cpu().long()[index]])
     most = size.per_class or size.per_task or _room(memory, task, len(index), size)
     admitted = _smallest(torch.cat([held, key[index]]), classes, most)[len(held) :]
-    return index[admitted], min([stream.below, *key[index[~admitted]].tolist()])
+    return index[admitted], min([state.below, *key[index[~admitted]].tolist()])
 
 
 def _room(memory: Memory, task: int, candidates: int, size: Size) -> int:
@@ -137,10 +137,10 @@ def _fits(memory: Memory, task: int, size: Size) -> bool:
     return bool((counts <= size.per_class).all())
 
 
-def _cut(memory: Memory, stream: ReservoirState, task: int, size: Size) -> Memory:
+def _cut(memory: Memory, state: ReservoirState, task: int, size: Size) -> Memory:
     """The memory with its reservoir in order and within the size."""
     rows = _rows(memory, task)
-    key = keys(memory.sources[rows].cpu(), stream.seed)
+    key = make_keys(memory.sources[rows].cpu(), state.seed)
     classes = memory.labels[rows].cpu() if size.per_class is not None else None
     order = key.argsort(stable=True)
     order = order[_smallest(key, classes, size.per_class or size.per_task or len(key))[order]]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from selfreminder._base.seeds import seed_for
-from selfreminder.memory.codec import Encoded
+from selfreminder.memory.columns import Columns
 
 T = TypeVar("T")
 
@@ -22,7 +22,13 @@ _SINGLE = ("mps",)
 
 @dataclass(frozen=True, eq=False)
 class MemoryBatch:
-    """Items read back from a memory, with weights that make Σ weight·d unbiased for Σ_t mean_j d (Eq. 1)."""
+    """Items read back from a memory, with weights that make Σ weight·d unbiased for Σ_t mean_j d (Eq. 1).
+
+    A loss of your own, `Reminder(loss=…)`, gets the model's logits now and one of these:
+
+    >>> def largest_change(logits: Tensor, kept: MemoryBatch) -> Tensor:
+    ...     return (logits - kept.logits).abs().amax(1)
+    """
 
     inputs: dict[str, Tensor]
     """decoded; "x" for a plain tensor"""
@@ -77,18 +83,20 @@ def _once(make: Callable[[Any], T]) -> cached_property[T]:
     return cached_property(made)
 
 
-@dataclass(frozen=True, eq=False)
-class Reader:
-    """The columns of a memory that are read back. Each thing is made once, when it is first asked for."""
+class ReadableColumns(Columns):
+    """The columns of a memory as they are read back. Each thing is made once, when it is first asked for."""
 
-    inputs: dict[str, Encoded]
-    kept_logits: Encoded
-    width: Tensor | None
-    labels: Tensor
-    tasks: Tensor
+    def draw(self, n: int, generator: torch.Generator | None = None, *, part: tuple[int, int] = (0, 1)) -> MemoryBatch:
+        """Draw at most n items whose weighted sum is unbiased for Eq. 1's sum over tasks of means over items.
 
-    def draw(self, n: int, generator: torch.Generator | None, part: tuple[int, int] = (0, 1)) -> MemoryBatch:
-        """At most n items; see `Memory.draw`."""
+        A memory of up to n items is returned whole: no noise. A larger one is laid on [0, T), each task over
+        an interval of length 1, and one point is drawn in each of n equal strata: every item comes up
+        n / (T·m_t) times on average, whatever the tasks' sizes m_t, with less variance than free draws. The
+        cost does not depend on how much is kept.
+
+        With part=(r, w) it is the r-th of w equal slices of a draw of w·n items; the mean of their weighted sums is
+        that of the whole. Of fewer than w items each slice has all.
+        """
         rank, world = part
         n *= world
         if n >= len(self.tasks):
@@ -109,7 +117,7 @@ class Reader:
         return self.batch(mine, torch.full_like(mine, world * tasks / n, dtype=torch.float32))
 
     def batch(self, index: Tensor | None, weight: Tensor) -> MemoryBatch:
-        """The items of these rows (None: all), decoded."""
+        """Decode the items of these rows (None: all)."""
 
         def pick(column: Tensor) -> Tensor:
             return column if index is None else column.index_select(0, index)
@@ -136,13 +144,18 @@ class Reader:
 
     @_once
     def spread(self) -> float:
-        """See `Memory.spread`."""
+        """How far an item's logits are from their mean, Σ_k (z_k − z̄)²: the mean over items, then over tasks."""
         if not self.counts:
             return 0.0
         mask = torch.ones_like(self.logits, dtype=torch.bool) if self._mask is None else self._mask
         mean = (self.logits * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
         each = ((self.logits - mean) * mask).square().sum(1)
         return torch.dot(self._weight, each).item() / len(self.counts)
+
+    def read_item(self, number: int) -> dict[str, Tensor] | None:
+        """Decode the inputs (1, …) of the item with this id; None if it is not here."""
+        row = (self.ids == number).nonzero().flatten()
+        return {name: self._read(name, row) for name in self.inputs} if len(row) else None
 
     def _read(self, name: str, index: Tensor | None) -> Tensor:
         if name in self._inflated:

@@ -13,7 +13,7 @@ from torch.optim import LBFGS
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
 from selfreminder._base.sizes import Size
-from selfreminder.plugins.checkpoints import load_unless_empty
+from selfreminder.plugins import load_unless_empty
 from selfreminder.reminder.reminder import Reminder
 
 try:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
 from selfreminder._base.sizes import Size
-from selfreminder.plugins.checkpoints import load_unless_empty
+from selfreminder.plugins import load_unless_empty
 from selfreminder.reminder.model_call import find_device
 from selfreminder.reminder.reminder import Reminder
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from selfreminder.memory.memory import Memory
-from selfreminder.memory.sampling import MemoryBatch
 from selfreminder.reminder.losses import ItemLoss
 from selfreminder.reminder.model_call import ModelCall, find_device
 
@@ -53,7 +52,11 @@ class TaskReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What `Reminder.report` says."""
+    """What `Reminder.report` says: a row for each task, and whether λ suits. Print it.
+
+    >>> Report((), strength=0.1, over_tasks="sum").advice
+    'Nothing is remembered yet.'
+    """
 
     tasks: tuple[TaskReport, ...]
     strength: float
@@ -127,23 +130,18 @@ def report_tasks(memory: Memory, call: ModelCall, loss: ItemLoss, model: nn.Modu
         kept, width = ours.draw(len(ours)), int(ours.widths.max())
         outputs = call.compute_logits(model, kept.inputs, task)
         now = F.pad(call.match_width(outputs, width), (0, kept.logits.shape[1] - width))  # other tasks' may be wider
-        # Out of all classes that the model has now, which may be more than it had.
-        yield compare(task, kept, now, loss(now, kept), predicted=outputs.argmax(1))
-
-
-def compare(task: int, kept: MemoryBatch, now: Tensor, losses: Tensor, predicted: Tensor) -> TaskReport:
-    """Compare a task's logits `now` (n, K) with those kept; `losses` and `predicted` (n,) are each item's."""
-    mask = torch.ones_like(now, dtype=torch.bool) if kept.mask is None else kept.mask
-    before, after = kept.logits.masked_fill(~mask, float("-inf")).argmax(1), predicted
-    labelled = kept.labels >= 0
-    known = bool(labelled.any())
-    right, right_then = ((each == kept.labels)[labelled].float().mean().item() for each in (after, before))
-    return TaskReport(
-        task=task,
-        items=len(kept),
-        agreement=(before == after).float().mean().item(),
-        drift=(now - kept.logits)[mask].abs().mean().item(),
-        penalty=losses.mean().item(),
-        accuracy=right if known else None,
-        accuracy_then=right_then if known else None,
-    )
+        mask = torch.ones_like(now, dtype=torch.bool) if kept.mask is None else kept.mask
+        before = kept.logits.masked_fill(~mask, float("-inf")).argmax(1)
+        after = outputs.argmax(1)  # out of all classes that the model has now, which may be more than it had
+        labelled = kept.labels >= 0
+        known = bool(labelled.any())
+        right, right_then = ((each == kept.labels)[labelled].float().mean().item() for each in (after, before))
+        yield TaskReport(
+            task=task,
+            items=len(kept),
+            agreement=(before == after).float().mean().item(),
+            drift=(now - kept.logits)[mask].abs().mean().item(),
+            penalty=loss(now, kept).mean().item(),
+            accuracy=right if known else None,
+            accuracy_then=right_then if known else None,
+        )

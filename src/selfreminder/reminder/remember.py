@@ -12,7 +12,7 @@ from selfreminder._base import distributed
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder._base.sizes import Size
-from selfreminder.gradients.per_sample import Inputs, take_rows
+from selfreminder.gradients.per_sample import Inputs
 from selfreminder.memory import codec as codecs
 from selfreminder.memory.codec import Encoded
 from selfreminder.memory.fingerprint import Fingerprint, TransformDigest
@@ -20,7 +20,7 @@ from selfreminder.memory.memory import Memory
 from selfreminder.memory.reservoir import SELECTION as RESERVOIR
 from selfreminder.memory.reservoir import find_entering, find_state, merge_entered, shrink_memory
 from selfreminder.reminder.model_call import ModelCall, find_device
-from selfreminder.samples import Limit, Samples, gather_samples, name_inputs
+from selfreminder.samples import Limit, Samples, name_inputs, read_samples
 from selfreminder.selection import find
 from selfreminder.selection.base import Candidates, Selection, choose, count_per_class
 
@@ -42,16 +42,13 @@ class MemoryBuilder:
         """(n,) the model's classes, on the CPU."""
         return self.call.predict(self.model, inputs, self.task)
 
-    def build(
-        self,
-        inputs: dict[str, Tensor],
-        labels: Tensor | None,
-        sources: Tensor,
-        selection: str,
-        *,
-        known: Fingerprint | None = None,
-    ) -> Memory:
-        """A memory of these items, on the model's device; `known` is what the task's logits are known to be from."""
+    def build(self, samples: Samples, index: Tensor, selection: str, *, known: Fingerprint | None = None) -> Memory:
+        """A memory of the samples at these indices, on the model's device.
+
+        `known` is what the task's logits are known to be from: it is found out anew only where that does not suffice.
+        """
+        inputs = {name: x[index.to(x.device)] for name, x in samples.inputs.items()}
+        labels = None if samples.labels is None else samples.labels[index]
         encoded, logits = self._record(inputs)
         if self.needs_labels and labels is not None and len(labels) and labels.max() >= logits.shape[1]:
             raise missing_logit(int(labels.max()), self.task, logits.shape[1])
@@ -62,7 +59,7 @@ class MemoryBuilder:
             logits,
             task=self.task,
             labels=labels,
-            sources=sources,
+            sources=samples.sources[index],
             logit_codec=self.logit_codec,
             selection=selection,
             time=self.time,
@@ -129,7 +126,7 @@ def remember_samples(
     if select == "random":  # other choices look at all samples
         total = size.per_task if budget is None else partial(builder.count_fitting, budget)
         limit = Limit(generator=seeded("reservoir"), per_class=size.per_class, total=total)
-    samples = gather_samples(data, labels, sources=sources, limit=limit, predict=builder.predict)
+    samples = read_samples(data, labels, sources=sources, limit=limit, predict=builder.predict, gather=True)
     strata = builder.predict(samples.inputs) if samples.labels is None else samples.labels
     total = size.per_task if budget is None else min(len(samples), builder.count_fitting(budget, samples.inputs))
     wanted = count_per_class(strata, per_class=size.per_class, total=total)
@@ -146,7 +143,7 @@ def remember_samples(
     ranked = (find(select) if isinstance(select, str) else select)(candidates)
     chosen = choose(ranked.cpu(), strata, wanted)
     name = select if isinstance(select, str) else getattr(select, "__name__", "given")
-    new = _build_rows(builder, samples, chosen, samples.sources[chosen], name)
+    new = builder.build(samples, chosen, name)
     merged = memory.to(new.device) + new
     if budget is not None:
         if task in memory.counts:
@@ -166,7 +163,8 @@ def observe_samples(memory: Memory, builder: MemoryBuilder, samples: Samples, *,
     index = find_entering(here, task, len(samples), size, samples.labels)
     new = Memory()
     if len(index):
-        new = _build_rows(builder, samples, index, first + index, RESERVOIR, known=memory.fingerprints.get(task))
+        placed = replace(samples, sources=torch.arange(first, first + len(samples)))
+        new = builder.build(placed, index, RESERVOIR, known=memory.fingerprints.get(task))
     if len(counts) > 1:
         found = distributed.all_gather((new.to("cpu").columns, new.facts))
         new = sum((Memory.from_columns(*each) for each in found), Memory())
@@ -179,20 +177,6 @@ def broadcast_memory(memory: Memory) -> Memory:
         return memory
     here = memory.to("cpu")
     return Memory.from_columns(*distributed.broadcast((here.columns, here.facts))).to(memory.device)
-
-
-def _build_rows(
-    builder: MemoryBuilder,
-    samples: Samples,
-    index: Tensor,
-    sources: Tensor,
-    selection: str,
-    known: Fingerprint | None = None,
-) -> Memory:
-    inputs = take_rows(samples.inputs, index)
-    assert isinstance(inputs, dict)
-    labels = None if samples.labels is None else samples.labels[index]
-    return builder.build(inputs, labels, sources, selection, known=known)
 
 
 def _drop_name(inputs: dict[str, Tensor]) -> Inputs:

@@ -41,7 +41,6 @@ __all__ = [
     "UNKNOWN",
     "Limit",
     "Samples",
-    "gather_samples",
     "knows_positions",
     "name_inputs",
     "read_samples",
@@ -75,6 +74,7 @@ def read_samples(
     sources: Tensor | Sequence[int] | None = None,
     limit: Limit | None = None,
     predict: Predict | None = None,
+    gather: bool = False,
 ) -> Samples:
     """Read named tensors from whatever holds a task's data.
 
@@ -87,6 +87,7 @@ def read_samples(
             data, or unknown if a DataLoader changes the order.
         limit: hold no more of a data set than a random choice of so many needs; without it, all is read.
         predict: for `limit`, where there are no labels; without it, all items are of one class.
+        gather: join the samples of all processes that train together; each gives its own part, or all the same.
 
     >>> pairs = [(torch.rand(4), i % 2) for i in range(100)]
     >>> samples = read_samples(pairs, limit=Limit(per_class=3, generator=torch.Generator().manual_seed(0)))
@@ -101,31 +102,26 @@ def read_samples(
         with torch.random.fork_rng(devices=[]):
             batches = _read_batches(data, place, beside)
             samples = _join_batches(batches) if limit is None else _fill_reservoir(batches, limit, predict)
+    known = sources is None and knows_positions(data)
     if sources is not None:
         given = torch.as_tensor(sources).cpu()
         if len(samples) and len(given) <= int(samples.sources.max()):
             raise SelfReminderError(f"there are {len(given)} sources, fewer than samples")
-        return replace(samples, sources=given[samples.sources])
-    return samples if knows_positions(data) else replace(samples, sources=torch.full_like(samples.sources, UNKNOWN))
+        samples = replace(samples, sources=given[samples.sources])
+    elif not known:
+        samples = replace(samples, sources=torch.full_like(samples.sources, UNKNOWN))
+    return _gather(samples, dealt=known) if gather else samples
 
 
-def gather_samples(
-    data: Any,
-    labels: Labels | None = None,
-    *,
-    sources: Tensor | Sequence[int] | None = None,
-    limit: Limit | None = None,
-    predict: Predict | None = None,
-) -> Samples:
-    """Read the samples of every process (see `read_samples`) and join them; the same ones everywhere are taken once.
+def _gather(samples: Samples, *, dealt: bool) -> Samples:
+    """Join the samples of all processes; the same ones everywhere are taken once.
 
-    A position in one process's part of the data becomes one in the whole, as a DistributedSampler deals it out.
+    If they were `dealt` out, as a DistributedSampler does, a position in one part becomes one in the whole.
     """
-    samples = read_samples(data, labels, sources=sources, limit=limit, predict=predict)
     rank, world = distributed.get_ranks()
     if world == 1 or len(set(distributed.all_gather(_hash_inputs(samples)))) == 1:
         return samples
-    if sources is None and knows_positions(data):
+    if dealt:
         samples = replace(samples, sources=samples.sources * world + rank)
     parts = distributed.all_gather(samples)
     if any(part.inputs.keys() != samples.inputs.keys() for part in parts):

@@ -19,7 +19,11 @@ from selfreminder.gradients.per_sample import Inputs, LogitFunction
 class Candidates:
     """What a selection may look at: a task's items, and the model that has just learned them.
 
-    All tensors of one row an item are in the same order; `labels` and what a selection returns are on the CPU.
+    All tensors of one row an item are in the same order; `labels` and what a selection returns are on the CPU. A
+    selection of your own, `remember(select=…)`, gets one of these and ranks its items:
+
+    >>> def darkest(candidates: Candidates) -> Tensor:
+    ...     return candidates.inputs.flatten(1).sum(1).argsort()
     """
 
     inputs: Inputs

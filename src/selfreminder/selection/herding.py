@@ -45,7 +45,7 @@ def select(
             Any other text is the name of a layer whose output is taken.
         literal: see `herd`.
     """
-    points = _points(candidates, on)
+    points = _find_points(candidates, on)
     ranked = []
     for members in candidates.classes():
         x = points[members.to(points.device)]
@@ -141,7 +141,7 @@ def _median_distance(x: Tensor) -> float:
 # Where distances are measured -------------------------------------------------------------------------------
 
 
-def _points(candidates: Candidates, on: str) -> Tensor:
+def _find_points(candidates: Candidates, on: str) -> Tensor:
     """(n, d) a row for each candidate."""
     if on == "inputs":
         return _flat(candidates.inputs)
@@ -152,12 +152,12 @@ def _points(candidates: Candidates, on: str) -> Tensor:
     if name != "features" and name not in layers:
         raise unknown("layer", name, ("inputs", "features", *layers))
     parts: list[Tensor] = []
-    with torch.no_grad(), eval_mode(candidates.model), _watched(layers, name) as seen:
+    with torch.no_grad(), eval_mode(candidates.model), _watch(layers, name) as seen:
         for start in range(0, len(candidates), _BATCH):
             batch = take_rows(candidates.inputs, slice(start, start + _BATCH))
             candidates.logits_of(candidates.model, batch)
             n = min(_BATCH, len(candidates) - start)
-            parts.append(_checked(seen.pop(name, None), n, name).reshape(n, -1))
+            parts.append(_check_features(seen.pop(name, None), n, name).reshape(n, -1))
     return torch.cat(parts)
 
 
@@ -168,8 +168,8 @@ def _flat(inputs: Inputs) -> Tensor:
 
 
 @contextmanager
-def _watched(layers: dict[str, nn.Module], name: str) -> Iterator[dict[str, object]]:
-    """Notes under `name` what that layer gives, or for "features" what a Linear is given: the last of a forward."""
+def _watch(layers: dict[str, nn.Module], name: str) -> Iterator[dict[str, object]]:
+    """Note under `name` what that layer gives, or for "features" what a Linear is given: the last of a forward."""
     seen: dict[str, object] = {}
 
     def note(value: object) -> None:
@@ -193,7 +193,7 @@ def _watched(layers: dict[str, nn.Module], name: str) -> Iterator[dict[str, obje
             handle.remove()
 
 
-def _checked(value: object, n: int, name: str) -> Tensor:
+def _check_features(value: object, n: int, name: str) -> Tensor:
     """What was noted, if it is a tensor with a row for each of n items."""
     where = "the input of the last Linear layer" if name == "features" else f"the output of layer '{name}'"
     if value is None:

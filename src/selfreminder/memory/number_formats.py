@@ -1,4 +1,4 @@
-"""The numbers that each codec keeps, how they are read back, and how far that may be from what was given."""
+"""The numbers that each codec keeps, and how they are read back."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _to_float16(x: Tensor) -> tuple[Tensor, None]:
 
 
 def _to_affine8(x: Tensor) -> tuple[Tensor, Tensor]:
-    flat = as_rows(x.to(torch.float32))
+    flat = flatten_items(x.to(torch.float32))
     low, high = flat.aminmax(dim=1, keepdim=True) if flat.numel() else (flat.new_zeros(len(x), 1),) * 2
     step = (high - low) / 255
     codes = ((flat - low) / step.where(step > 0, 1)).round_().clamp_(0, 255)
@@ -37,7 +37,7 @@ def _to_affine8(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
-    flat = as_rows(x.to(torch.float32))
+    flat = flatten_items(x.to(torch.float32))
     largest = flat.abs().amax(dim=1, keepdim=True) if flat.numel() else flat.new_zeros(len(x), 1)
     step = largest / 127
     return (flat / step.where(step > 0, 1)).round_().clamp_(-127, 127).to(torch.int8).reshape(x.shape), step
@@ -79,24 +79,6 @@ DECODE: dict[str, Callable[[Tensor, Any], Tensor]] = {
 """and back"""
 
 
-def largest_change(name: str, x: Tensor) -> Tensor:
-    """The most that codec `name` may change each value of `x`."""
-    if name in ("raw", "float32"):
-        single = x.to(torch.float32).to(x.dtype) if name == "float32" else x
-        return (single.to(torch.float64) - x.to(torch.float64)).abs()
-    magnitude = x.abs().to(torch.float32)
-    if name == "float16":
-        return magnitude * 2**-11 + 2**-25  # half of the last place, also of numbers too small to be normal
-    if name == "uint8":
-        return torch.full_like(x, 1 / 510 + 1e-7)
-    flat = as_rows(x.to(torch.float32))
-    largest = flat.abs().amax(1)
-    step = (flat.amax(1) - flat.amin(1)) / 255 if name == "affine8" else largest / 127
-    # Half a step, and what float32 itself rounds on the way.
-    bound = step / 2 + 4 * torch.finfo(torch.float32).eps * (largest + 255 * step)
-    return bound.reshape(len(x), *[1] * (x.ndim - 1))
-
-
-def as_rows(x: Tensor) -> Tensor:
+def flatten_items(x: Tensor) -> Tensor:
     """(n, …) as (n, numbers of an item)."""
     return x.reshape(len(x), math.prod(x.shape[1:]))

@@ -21,18 +21,19 @@ An item is deflated by itself, so that any of them can be read without the other
 """
 
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from selfreminder._base.codec_names import LOGIT_NAMES as LOGIT_NAMES
 from selfreminder._base.codec_names import NAMES, ZLIB
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder.memory.codec.deflate import deflate, inflate
-from selfreminder.memory.codec.numbers import DECODE, ENCODE, KEPT_AS, from_bytes, largest_change
+from selfreminder.memory.number_formats import DECODE, ENCODE, KEPT_AS, flatten_items, from_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +180,7 @@ class Encoded:
         rows = range(len(self)) if index is None else index.tolist()
         values, ends = self.values.numpy().data, self._ends
         size = math.prod(self.shape) * self.dtype.itemsize
-        inflated = bytearray(b"".join([inflate(values[ends[row] : ends[row + 1]], size) for row in rows]))
+        inflated = bytearray(b"".join([inflate_item(values[ends[row] : ends[row + 1]], size) for row in rows]))
         read = torch.frombuffer(inflated, dtype=self.dtype) if inflated else torch.zeros(0, dtype=self.dtype)
         read = read.reshape(len(rows), *self.shape)
         return read if index is None else read.to(index.device)
@@ -220,18 +221,6 @@ def encode(name: str, x: Tensor) -> Encoded:
     return Encoded(name, joined, scale if scale is None else scale.cpu(), sizes, item)
 
 
-def read_back(name: str, x: Tensor) -> Tensor:
-    """What would be read of `x` after codec `name` (also `auto`); nothing is deflated for it.
-
-    >>> read_back("uint8+zlib", torch.tensor([[0.0, 0.4999]]))
-    tensor([[0.0000, 0.4980]])
-    """
-    name = resolve(name, x)
-    plain = name.removesuffix(ZLIB)
-    # An inflated item is contiguous. A model may compute on others in another order, to the last digit.
-    return encode(plain, x if name == plain else x.contiguous()).decode()
-
-
 def _dtype(name: str) -> torch.dtype:
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
@@ -239,23 +228,49 @@ def _dtype(name: str) -> torch.dtype:
     return found
 
 
-def tolerance(name: str, x: Tensor) -> Tensor:
-    """The most that codec `name` may change each value of `x`: what it promises.
+def measure_error(name: str, x: Tensor) -> float:
+    """Measure the largest difference that codec `name` makes to `x`.
 
-    >>> tolerance("uint8", torch.zeros(2))
-    tensor([0.0020, 0.0020])
-    """
-    plain = resolve(name, x).removesuffix(ZLIB) if name != "int8" else name
-    return largest_change(plain, x)
-
-
-def error(name: str, x: Tensor) -> float:
-    """The largest difference that codec `name` makes to `x`.
-
-    >>> error("float16", torch.tensor([0.0, 0.1])) < 1e-4
+    >>> measure_error("float16", torch.tensor([0.0, 0.1])) < 1e-4
     True
     """
     if x.numel() == 0:
         return 0.0
     read = encode(name if name == "int8" else resolve(name, x), x).decode()
     return (read.to(torch.float64) - x.to(torch.float64)).abs().max().item()
+
+
+# Items deflated, each by itself -------------------------------------------------------------------------------
+
+
+def deflate(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The bytes of all items (n, …), one after the other; and (n,) how many each has."""
+    deflated = [_deflate_item(row) for row in _view_bytes(values)]
+    joined = b"".join(deflated)
+    return (
+        torch.frombuffer(bytearray(joined), dtype=torch.uint8) if joined else torch.zeros(0, dtype=torch.uint8),
+        torch.tensor([len(each) for each in deflated], dtype=torch.int32),
+    )
+
+
+def _view_bytes(values: Tensor) -> np.ndarray:
+    """(n, bytes of an item)."""
+    flat = flatten_items(values.detach().cpu().contiguous())
+    return flat.view(torch.uint8).numpy() if flat.numel() else np.zeros((len(values), 0), np.uint8)
+
+
+def _deflate_item(row: np.ndarray) -> bytes:
+    compressor = zlib.compressobj(9, zlib.DEFLATED, -15)  # bare: a header and a checksum an item would be waste
+    return compressor.compress(row.data) + compressor.flush()
+
+
+def inflate_item(deflated: memoryview, size: int) -> bytes:
+    """An item of `size` bytes."""
+    inflater = zlib.decompressobj(-15)
+    try:
+        inflated = inflater.decompress(deflated, size + 1)  # never more, whatever a file says
+    except zlib.error as error:
+        raise SelfReminderError(f"a deflated item is damaged: {error}") from None
+    if len(inflated) != size or not inflater.eof:
+        raise SelfReminderError(f"a deflated item is damaged: it does not have {size} bytes")
+    return inflated
