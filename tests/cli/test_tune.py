@@ -179,18 +179,22 @@ def test_folders(tmp_path: Path) -> None:
         pass
 
 
-def test_without_optuna(in_folder: Path) -> None:
-    code = "import sys; sys.modules['optuna'] = None\nfrom selfreminder.__main__ import main; sys.exit(main())"
+@pytest.mark.parametrize("missing", ["Optuna", "tomlkit"])
+def test_without_the_extra(in_folder: Path, missing: str) -> None:
+    code = (
+        f"import sys; sys.modules['{missing.lower()}'] = None\nfrom selfreminder.__main__ import main; sys.exit(main())"
+    )
     command = [sys.executable, "-c", code, "tune", "permuted-mnist"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "selfreminder: tuning needs Optuna: pip install 'selfreminder[tune]'\n"
+    assert done.stderr == f"selfreminder: tuning needs {missing}: pip install 'selfreminder[tune]'\n"
     assert not (in_folder / "runs").exists()
     subprocess.run([*command, "--help"], capture_output=True, check=True)
 
 
 def test_optuna_is_for_tuning_alone() -> None:
-    code = "import sys, selfreminder.cli.tune, selfreminder.cli.compare; print({'optuna', 'torch'} & set(sys.modules))"
+    imports = "import sys, selfreminder.cli.tune, selfreminder.cli.compare"
+    code = f"{imports}; print({{'optuna', 'tomlkit', 'torch'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

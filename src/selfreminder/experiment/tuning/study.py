@@ -18,12 +18,14 @@ from selfreminder.metrics import mean_and_stderr
 
 try:
     import optuna
+    import tomlkit  # noqa: F401  (the table is written last: who lacks it is told before anything is trained)
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
     from optuna.trial import FrozenTrial, TrialState
-except ImportError:
-    raise MissingExtraError("tuning needs Optuna: pip install 'selfreminder[tune]'") from None
+except ImportError as error:
+    missing = "tomlkit" if error.name == "tomlkit" else "Optuna"
+    raise MissingExtraError(f"tuning needs {missing}: pip install 'selfreminder[tune]'") from None
 
 JOURNAL = "journal.jsonl"
 _USUAL_TRIALS = 20
