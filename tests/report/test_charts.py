@@ -16,7 +16,7 @@ from selfreminder.report.charts import HEAT, HEAT_TURN, bar_chart, heat_scale, h
 from selfreminder.report.html import element, to_html
 from selfreminder.report.panels import BarPanel, Bars, HeatPanel, LinePanel, Series
 from selfreminder.report.results import Estimate
-from selfreminder.report.style import blend, contrast, look, on_dark
+from selfreminder.report.style import _linear, blend, look, on_dark
 
 CSS = (Path(report.__file__).parent / "page.css").read_text(encoding="utf-8")
 VALUES = st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)), min_size=1, max_size=8)
@@ -45,6 +45,12 @@ def variables(mode: str) -> dict[str, str]:
     """The colours of the style sheet on a light or a dark page."""
     light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6});", part)) for part in CSS.split("dark) {")[:2])
     return light if mode == "light" else dark
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's contrast of two colours, from 1 to 21."""
+    dim, bright = sorted(sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), _linear(each))) for each in (one, other))
+    return (bright + 0.05) / (dim + 0.05)
 
 
 @given(VALUES, st.sampled_from([0.0, 0.03]), st.booleans())
@@ -108,6 +114,7 @@ def test_numbers_can_be_read_on_every_colour_of_a_heatmap(mode: str) -> None:
     for share in (i / 200 for i in range(201)):
         text = colours["on-high"] if share > HEAT_TURN else colours["on-low"]
         assert contrast(blend(low, high, share), text) > 4.5
+    assert contrast("#000000", "#ffffff") == 21.0
     assert contrast(colours["ink"], colours["paper"]) > 7
     assert contrast(colours["soft"], colours["paper"]) > 4.5
 

@@ -12,7 +12,7 @@ from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
 from selfreminder.paper.specs import FIGURES, Figure
-from selfreminder.report.panels import BarPanel, Bars, HeatPanel, LinePanel, Series
+from selfreminder.report.panels import Bars, Panel, Series
 from selfreminder.report.results import Result, count_seeds, group_runs, name_settings
 
 WORDS: dict[str, Callable[[Any], str]] = {
@@ -29,7 +29,7 @@ WORDS: dict[str, Callable[[Any], str]] = {
 class Drawing:
     """What a figure shows: panels of one kind, and what is said of them."""
 
-    panels: Sequence[LinePanel] | Sequence[BarPanel] | Sequence[HeatPanel]
+    panels: Sequence[Panel]
     legend: Sequence[Series | Bars] = ()
     note: str = ""
     """what a reader must know of it beside its axes"""

@@ -187,7 +187,7 @@ def title(found: FigureResults, drawing: Drawing) -> str:
 
 
 def _layout(panels: Sequence[object]) -> tuple[int, int, float]:
-    """Rows, columns, and the height of a row in inches."""
+    """Choose rows, columns, and the height of a row in inches."""
     if isinstance(panels[0], BarPanel):
         return 2, -(-len(panels) // 2), 1.55
     if isinstance(panels[0], HeatPanel):
@@ -197,7 +197,7 @@ def _layout(panels: Sequence[object]) -> tuple[int, int, float]:
 
 
 def _legend_columns(legend: Sequence[Series | Bars], letters: float) -> int:
-    """Columns for the fewest rows that are no wider than so many letters; matplotlib fills one column after another."""
+    """Choose columns for the fewest rows no wider than so many letters; matplotlib fills one column after another."""
     names = [len(key.name) + _LETTERS_OF_KEY for key in legend]
     for rows in range(1, len(names)):
         columns = math.ceil(len(names) / rows)
@@ -261,7 +261,7 @@ def _draw_heatmap(axes: Axes, panel: HeatPanel) -> None:
 
 
 def _share_y(axes: Axes, panel: object, left: object) -> None:
-    """A panel that shares its axis with the one to its left has no title of it, and no numbers where they are equal."""
+    """Leave out what an axis shares with that of the panel to its left: the title, and numbers where they are equal."""
     names = ("y_title", "row_title", "limits", "rows")
     own, other = ([getattr(each, name, None) for name in names] for each in (panel, left))
     if own[:2] == other[:2]:

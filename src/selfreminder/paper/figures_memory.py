@@ -58,7 +58,7 @@ def compare_sizes(found: FigureResults) -> Drawing:
 
 
 def _leads(by_method: Mapping[str, Sequence[Result]]) -> list[Series]:
-    """By how much fsr-logit is above each other method at the end, by size; differences of the same seeds."""
+    """Compute by how much fsr-logit is above each other method at the end, by size; differences of the same seeds."""
     ends = {name: {_size(line): _ends(line) for line in lines} for name, lines in by_method.items()}
     own = ends.pop("fsr-logit", {})
     series: list[Series] = []
@@ -77,7 +77,7 @@ def _size(line: Result) -> int:
 
 
 def _ends(line: Result) -> dict[int, float]:
-    """The task average after the last task, by seed."""
+    """Give the task average after the last task, by seed."""
     return {run.experiment.seed: task_average(run.test)[-1] for run in line.runs}
 
 
@@ -160,7 +160,7 @@ def where_equal(
 
 
 def _reaches(lines: Sequence[Result], level: float) -> tuple[float, bool] | None:
-    """The bytes at which an accuracy is reached: between two sizes, on a straight line over log bytes.
+    """Find the bytes at which an accuracy is reached: between two sizes, on a straight line over log bytes.
 
     False with them: the smallest memory is as good already, and fewer bytes may do.
     """
@@ -176,7 +176,8 @@ def _reaches(lines: Sequence[Result], level: float) -> tuple[float, bool] | None
 
 
 def _percent(share: float) -> str:
-    """
+    """Write a share in percent, with two digits below 10 %.
+
     >>> _percent(0.02637), _percent(0.264), _percent(0.999)
     ('2.6 %', '26 %', '100 %')
     """
@@ -229,7 +230,7 @@ def show_confusion(found: FigureResults) -> Drawing:
 
 
 def _kept(line: Result) -> float:
-    """What of the diagonal after the first task is there after the second, mean over seeds."""
+    """Compute what of the diagonal after the first task is left after the second, mean over seeds."""
     diagonals = [[diagonal(task["probe"]["confusion"]) for task in run.tasks[:2]] for run in line.runs]
     return math.fsum(after / before if before else math.nan for before, after in diagonals) / len(diagonals)
 

@@ -22,7 +22,7 @@ from selfreminder.report.findings import Findings
 from selfreminder.report.gallery import gallery
 from selfreminder.report.html import Child, decimal, document, element, note, panel, plot, section, table, warning
 from selfreminder.report.page import matrices_block, results_block
-from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel
+from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel, Panel
 from selfreminder.report.results import sort_best_first
 from selfreminder.report.settings import redo_block, settings_block
 
@@ -138,7 +138,7 @@ def _figure(shown: FigureResults, drawn: Drawing) -> Element:
     return plot(panels, *below, kind="panels" if isinstance(first, LinePanel) else "maps")
 
 
-def _draw(shown: LinePanel | BarPanel | HeatPanel, what: str) -> Element:
+def _draw(shown: Panel, what: str) -> Element:
     """Draw a panel; `what` begins its name for those who cannot see it."""
     match shown:
         case LinePanel():

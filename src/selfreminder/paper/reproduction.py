@@ -44,7 +44,7 @@ class Reproduction:
         return len({run.experiment.key for shown in self.shown for run in shown.runs})
 
     def kept(self) -> Kept | None:
-        """A memory to look at, of images that a person knows if there are such."""
+        """Find a memory to look at, of images that a person knows if there are such."""
         order = ("mixture", "color", "rho", "permuted", "memory-sizes", "nonlinear")
         shown = {shown.figure.name: shown for shown in self.shown}
         for name in sorted(order, key=lambda name: shown[name].made_up):
@@ -86,7 +86,7 @@ class Reproduction:
 
 
 def _items_to_show(folder: Path) -> Path | None:
-    """A few items of a run's memory, in a file that can stay with its records where the memory is too large."""
+    """Keep a few items of a run's memory in a file that can stay with its records where the memory is too large."""
     if (folder / _MEMORY).is_file():
         try:
             save_memory(take_evenly(open_memory(folder / _MEMORY), _MOST_SHOWN), folder / _SHOWN)

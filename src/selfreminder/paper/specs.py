@@ -41,29 +41,30 @@ class Figure:
     by_scale: Mapping[str, tuple[Comparison, ...]]
 
     def comparisons(self, scale: str) -> tuple[Comparison, ...]:
+        """List the comparisons whose runs it is drawn from."""
         if scale not in self.by_scale:
             raise unknown("scale", scale, self.by_scale)
         return self.by_scale[scale]
 
     def experiments(self, scale: str) -> list[Experiment]:
-        """Every run once, seed by seed."""
+        """List every run once, seed by seed."""
         found = {e.key: e for comparison in self.comparisons(scale) for e in comparison.experiments}
         return sorted(found.values(), key=lambda experiment: experiment.seed)
 
     def untuned(self, scale: str) -> list[str]:
-        """Methods whose strength or step size nobody chose for its runs at this scale, and what they take."""
+        """Name methods whose strength or step size nobody chose for its runs at this scale, and what they take."""
         return list(dict.fromkeys(said for comparison in self.comparisons(scale) for said in comparison.untuned))
 
 
 def figure(name: str) -> Figure:
-    """The figure of that name."""
+    """Find the figure of that name."""
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     return FIGURES[name]
 
 
 def experiments(figures: Iterable[Figure], scale: str) -> list[Experiment]:
-    """The runs of several figures, each once, one figure after the other."""
+    """List the runs of several figures, each once, one figure after the other."""
     return list({e.key: e for figure in figures for e in figure.experiments(scale)}.values())
 
 

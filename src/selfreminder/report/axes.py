@@ -26,7 +26,7 @@ class Axis:
     """a logarithmic axis with a place of its own for zero, before the others"""
 
     def share(self, value: float) -> float:
-        """How far along the axis a value lies, from 0 to 1."""
+        """Say how far along the axis a value lies, from 0 to 1."""
         if not self.logarithmic:
             return (value - self.low) / (self.high - self.low)
         if value == 0 and self.has_zero:
@@ -35,7 +35,7 @@ class Axis:
         return start + (1 - start) * math.log(value / self.low) / math.log(self.high / self.low)
 
     def thinned(self, length: float, size: Callable[[str], float]) -> "Axis":
-        """With so few ticks, evenly left out, that their labels of that size do not touch on that length."""
+        """Leave out ticks, evenly, until their labels of that size do not touch on that length."""
         for every in range(1, len(self.ticks) + 1):
             kept = self.ticks[::every]
             centres = [self.share(value) * length for value, _ in kept]
@@ -54,7 +54,7 @@ def linear(
     whole: bool = False,
     count: int = 5,
 ) -> Axis:
-    """An axis over all values, with about `count` ticks at 1, 2 or 5 times a power of ten.
+    """Make an axis over all values, with about `count` ticks at 1, 2 or 5 times a power of ten.
 
     It ends at `limits`, or `margin` of its length beyond the values, or without both at a tick. There are no ticks
     beyond the values but those; with `whole`, none between whole numbers.
@@ -79,7 +79,7 @@ def linear(
 
 
 def logarithmic(values: Iterable[float], show: Callable[[float], str] = lambda value: f"{value:,g}") -> Axis:
-    """A logarithmic axis over positive values, with ticks at powers of ten; zero has a place of its own before them.
+    """Make a logarithmic axis over positive values, with ticks at powers of ten; zero has a place of its own before.
 
     >>> [label for _, label in logarithmic([0, 30, 2000]).ticks]
     ['0', '100', '1,000']
@@ -101,7 +101,7 @@ def logarithmic(values: Iterable[float], show: Callable[[float], str] = lambda v
 
 
 def _nice_step(step: float) -> float:
-    """The least of 1, 2 and 5 times a power of ten that is not far below a step."""
+    """Find the least of 1, 2 and 5 times a power of ten that is not far below a step."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(factor * power for factor in (1, 2, 5, 10) if 1.25 * factor * power >= step)
 
@@ -128,7 +128,7 @@ _POLYGONS = {
 
 @dataclass(frozen=True)
 class Area:
-    """Where on a chart the data is drawn."""
+    """The part of a chart that data is drawn in."""
 
     x_axis: Axis | None
     y_axis: Axis
@@ -150,13 +150,13 @@ class Area:
 
 
 def svg(children: Sequence[Element], label: str, kind: str, width: float, height: float, **more: float) -> Element:
-    """A chart with its name for those who cannot see it."""
+    """Make a chart of its parts; `label` is its name for those who cannot see it."""
     box = f"0 0 {width:g} {height:.6g}"
     return element("svg", *children, class_=f"chart {kind}", viewBox=box, role="img", aria_label=label, **more)
 
 
 def text_width(text: str) -> float:
-    """An upper estimate at the charts' largest font size: there is nothing to measure text with."""
+    """Estimate the width of text from above, at the charts' largest font size: there is nothing to measure it with."""
     return 7.0 * len(text) + 4
 
 
@@ -165,7 +165,7 @@ def text(content: str, x: float, y: float, anchor: str = "middle", class_: str =
 
 
 def frame(area: Area, title: str) -> Element:
-    """Lines across at the ticks of y, their labels, and y's title on top."""
+    """Draw lines across at the ticks of y, their labels, and y's title on top."""
     heights = [(area.y(value), name) for value, name in area.y_axis.ticks]
     lines = "".join(f"M{area.left:.2f} {y:.2f}H{area.right:.2f}" for y, _ in heights)
     labels = [text(name, area.left - 7, y + 4, "end") for y, name in heights]
@@ -173,7 +173,7 @@ def frame(area: Area, title: str) -> Element:
 
 
 def x_frame(area: Area, title: str) -> Element:
-    """The line below, the labels of x, and its title."""
+    """Draw the line below, the labels of x, and its title."""
     axis = area.x_axis
     assert axis is not None
     start = area.x(axis.low)  # where an axis has a place for zero, it begins after it
@@ -184,18 +184,18 @@ def x_frame(area: Area, title: str) -> Element:
 
 
 def error_bar(x: float, value: Estimate, area: Area) -> str:
-    """A path: two short strokes a standard error above and below the mean, and one between them."""
+    """Make a path of two short strokes a standard error above and below the mean, and one between them."""
     low, high = (area.y(value.mean + side * (value.stderr or 0.0)) for side in (-1, 1))
     return f"M{x - 2:.2f} {high:.2f}h4m-2 0V{low:.2f}m-2 0h4"
 
 
 def colours(colour: str) -> str:
-    """A style: the colour on a light page and on a dark one."""
+    """Make a style of a colour: as it is on a light page, and on a dark one."""
     return f"--light:{colour};--dark:{on_dark(colour)}"
 
 
 def marker_path(marker: str, radius: float = 3.2) -> str:
-    """One of matplotlib's markers as a path around (0, 0)."""
+    """Make a path around (0, 0) of one of matplotlib's markers."""
     if marker in ("o", "."):
         r = radius if marker == "o" else 0.6 * radius
         return f"M{-r:.2f} 0a{r:.2f} {r:.2f} 0 1 0 {2 * r:.2f} 0a{r:.2f} {r:.2f} 0 1 0 {-2 * r:.2f} 0Z"

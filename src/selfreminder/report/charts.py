@@ -153,12 +153,12 @@ def heat_scale(steps: int = 24) -> Element:
 
 
 def legend(entries: Sequence[Series | Bars]) -> Element:
-    """Names and looks; each is a button by which `page.js` hides its marks in the same figure."""
+    """List names and looks; each is a button by which `page.js` hides its marks in the same figure."""
     return element("ul", *(element("li", _key(entry)) for entry in entries), class_="legend")
 
 
 def swatch(entry: Series | Bars) -> Element:
-    """A small picture of how something looks in the charts, to stand beside its name."""
+    """Draw a small picture of how something looks in the charts, to stand beside its name."""
     lines = isinstance(entry, Series)
     line = element("path", class_="line", d="M-11 0H11", **_dashed(entry)) if lines else None
     dot = element("path", class_="point", d=_shape(entry.marker, 3.6) if lines else _shape("s", 5.0))
@@ -180,7 +180,7 @@ def _dashed(series: Series) -> dict[str, str]:
 
 
 def _mark(x: float, word: str, area: Area) -> Element:
-    """A line down at x, with its word beside it where there is room."""
+    """Draw a line down at x, with its word beside it where there is room."""
     across = area.x(x)
     line = element("path", class_="place", d=f"M{across:.2f} {area.top:.2f}V{area.bottom:.2f}")
     right = across + 5 + text_width(word) < area.right
@@ -192,7 +192,7 @@ def _ends(values: Sequence[Estimate]) -> list[float]:
 
 
 def _left(axis: Axis) -> float:
-    """Room for the labels of y."""
+    """Give the room that the labels of y need."""
     return max(text_width(label) for _, label in axis.ticks) + 4
 
 

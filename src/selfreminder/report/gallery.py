@@ -31,7 +31,13 @@ _MOST_IN_A_ROW = 6
 
 
 def gallery_page(memory: Memory, title: str, *, most: int = MOST) -> str:
-    """A page in one file that needs nothing beside it."""
+    """Write a memory as an HTML page, in one file that needs nothing beside it.
+
+    Args:
+        memory: whose items are shown, by task and class.
+        title: of the page.
+        most: items that are shown at most, evenly of tasks and classes.
+    """
     about = f"{_count(len(memory), 'item')} of {_count(len(memory.counts), 'task')}"
     if len(memory):
         about += f", {memory.item_nbytes:,} bytes each, {show_bytes(memory.nbytes)} in all"
@@ -48,7 +54,7 @@ def gallery_page(memory: Memory, title: str, *, most: int = MOST) -> str:
 
 
 def gallery(memory: Memory, *, most: int = MOST) -> Element:
-    """Items of a memory, at most so many, evenly of tasks and classes: a block for any page that `document` makes."""
+    """Show items of a memory, at most so many, evenly of tasks and classes: a block for any page of `document`."""
     style = element("style", (Path(__file__).parent / "gallery.css").read_text(encoding="utf-8"))
     if not len(memory):
         return element("div", style, note("The memory is empty."), class_="gallery")
@@ -72,7 +78,7 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
 
 
 def take_evenly(memory: Memory, most: int) -> Memory:
-    """At most so many items, evenly of every task, and there of every class."""
+    """Take at most so many items, evenly of every task, and there of every class."""
     groups: dict[int, dict[int, list[int]]] = {}
     for row, (task, label) in enumerate(zip(memory.tasks.tolist(), memory.labels.tolist())):
         groups.setdefault(task, {}).setdefault(label, []).append(row)
@@ -186,7 +192,7 @@ def _image(found: Pictures, row: int, name: str) -> Element:
 
 
 def _values(name: str, x: Tensor, named: bool) -> Element:
-    """The first few numbers of an input that is no picture."""
+    """Show the first few numbers of an input that is no picture."""
     flat = x.flatten()
     few = (f"{value:.3g}" if isinstance(value, float) else str(value) for value in flat[:_MOST_VALUES].tolist())
     shown = " ".join(few).replace("-", "−")
@@ -195,7 +201,7 @@ def _values(name: str, x: Tensor, named: bool) -> Element:
 
 
 def _bars(logits: Sequence[float], label: int | None) -> Element:
-    """Logits as bars from zero, the label's and the largest marked."""
+    """Draw logits as bars from zero, the label's and the largest marked."""
     finite = [0.0, *(z for z in logits if math.isfinite(z))]
     low, high = min(finite), max(finite)
     high = high if high > low else low + 1.0

@@ -21,7 +21,7 @@ Child = Element | str | None
 
 
 def element(tag: str, *children: Child, **attributes: str | float | None) -> Element:
-    """An element. `class_` stands for class and `_` for -; None as a child or a value is left out.
+    """Make an element. `class_` stands for class and `_` for -; None as a child or a value is left out.
 
     >>> to_html(element("p", "a < b", element("b", "!"), class_="note", data_x=1.5))
     '<p class="note" data-x="1.5">a &lt; b<b>!</b></p>'
@@ -43,7 +43,7 @@ def element(tag: str, *children: Child, **attributes: str | float | None) -> Ele
 
 
 def to_html(tree: Element) -> str:
-    """An element as HTML, of which the SVG parts are XML too. The text of script and style is left as it is."""
+    """Write an element as HTML, of which the SVG parts are XML too. The text of script and style is left as it is."""
     attributes = "".join(f' {name}="{escape(value)}"' for name, value in tree.items())
     if tree.tag in _EMPTY:
         return f"<{tree.tag}{attributes}>"
@@ -53,7 +53,7 @@ def to_html(tree: Element) -> str:
 
 
 def decimal(value: float, digits: int = 3) -> str:
-    """A number without the zero before its point, with a true minus.
+    """Write a number without the zero before its point, with a true minus.
 
     >>> decimal(0.8849), decimal(-0.0352), decimal(-0.0001), decimal(1, 0), decimal(12.34, 1)
     ('.885', '−.035', '.000', '1', '12.3')
@@ -65,7 +65,7 @@ def decimal(value: float, digits: int = 3) -> str:
 
 
 def in_words(estimate: Estimate | None, digits: int = 3) -> str:
-    """Mean ± standard error.
+    """Write mean ± standard error.
 
     >>> in_words(Estimate(0.885, 0.0021)), in_words(Estimate(0.885, None)), in_words(None)
     ('.885 ± .002', '.885', '–')
@@ -80,7 +80,7 @@ def in_words(estimate: Estimate | None, digits: int = 3) -> str:
 
 
 def document(title: str, blocks: Sequence[Element]) -> str:
-    """A whole page in one file. Its policy lets the browser load nothing, and run no script but ours."""
+    """Write a whole page in one file. Its policy lets the browser load nothing, and run no script but ours."""
     style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     ours = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{ours}'"
@@ -110,21 +110,22 @@ def document(title: str, blocks: Sequence[Element]) -> str:
 
 
 def section(title: str, *content: Child) -> Element:
-    """A part of the page under its heading."""
+    """Make a part of the page under its heading."""
     return element("section", element("h2", title), *content)
 
 
 def note(text: str) -> Element:
+    """Make a paragraph in small letters."""
     return element("p", text, class_="note")
 
 
 def warning(text: str) -> Element:
-    """What a reader must know before he trusts the numbers."""
+    """Make a paragraph of what a reader must know before trusting the numbers."""
     return element("p", text, class_="warning")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Child]], caption: str, words: Sequence[str] = ()) -> Element:
-    """A table whose first column names the rows; the others are of numbers, but for those in `words`."""
+    """Make a table whose first column names the rows; the others are of numbers, but for those in `words`."""
     kinds = ["words" if heading in words else None for heading in headings]
     head = element("tr", *(element("th", heading, scope="col", class_=kind) for heading, kind in zip(headings, kinds)))
     body = [
@@ -141,7 +142,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Child]], caption: str
 
 
 def number(estimate: Estimate | None) -> Element:
-    """Mean ± standard error for a table: means stand under each other, whether or not there is an error."""
+    """Make a cell of mean ± standard error: means stand under each other, whether or not there is an error."""
     if estimate is None:
         return element("span", "–")
     error = "" if estimate.stderr is None else f"± {decimal(estimate.stderr)}"
@@ -149,7 +150,7 @@ def number(estimate: Estimate | None) -> Element:
 
 
 def facts(pairs: Sequence[tuple[str, str, str]]) -> Element:
-    """Names, values, and what they mean."""
+    """Make a list of names, values, and what they mean."""
     children: list[Element] = []
     for name, value, meaning in pairs:
         more = element("small", f" {meaning}") if meaning else None
@@ -158,18 +159,18 @@ def facts(pairs: Sequence[tuple[str, str, str]]) -> Element:
 
 
 def panel(heading: Child, chart: Element) -> Element:
-    """A chart under its name."""
+    """Put a chart under its name."""
     of = heading if isinstance(heading, str) else None
     return element("div", element("h3", *_children(heading)), chart, class_="panel", data_of=of)
 
 
 def plot(panels: Sequence[Element], *below: Child, kind: str = "panels") -> Element:
-    """Charts side by side where there is room; a legend below them is theirs. `kind` may be maps, for smaller ones."""
+    """Put charts side by side where there is room, with their legend below; `kind` may be maps, for smaller ones."""
     return element("figure", element("div", *panels, class_=kind), *below)
 
 
 def _children(cell: Child) -> list[Child]:
-    """A cell's content; a bare span only holds several children together."""
+    """Give a cell's content; a bare span only holds several children together."""
     if isinstance(cell, Element) and cell.tag == "span" and not cell.attrib:
         return [cell.text, *cell]
     return [cell]
@@ -180,7 +181,7 @@ def _text(text: str, tag: str) -> str:
 
 
 def _printable(value: str | float) -> str:
-    """Text that HTML, XML and UTF-8 can hold; lengths to a hundredth."""
+    """Make text that HTML, XML and UTF-8 can hold; lengths to a hundredth."""
     if isinstance(value, float):
         return f"{round(value, 2) + 0.0:.12g}"
     return _UNPRINTABLE.sub("\ufffd", str(value))

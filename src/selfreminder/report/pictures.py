@@ -43,7 +43,9 @@ class Pictures:
 
 
 def pictures(x: Tensor) -> Pictures | None:
-    """Inputs of shape (784,), (h, h), (1, h, w), (3, h, w), (h, w, 3) or (h, w, 1), of bytes or floats; else None.
+    """Make pictures of inputs, of bytes or floats, if their shape says that they are some; else None.
+
+    Shapes are (784,), (h, h), (1, h, w), (3, h, w), (h, w, 3) or (h, w, 1).
 
     Floats from 0 to 1 are shown as they are; others are stretched from the least to the greatest of them all.
 
@@ -68,7 +70,7 @@ def pictures(x: Tensor) -> Pictures | None:
 
 
 def png(pixels: np.ndarray, largest: int | None = None) -> bytes:
-    """A picture (h, w) or (h, w, 3) as a PNG file, made smaller where a side is longer than `largest`."""
+    """Write a picture (h, w) or (h, w, 3) as a PNG file, made smaller where a side is longer than `largest`."""
     image = Image.fromarray(np.ascontiguousarray(pixels))
     if largest is not None and max(image.size) > largest:
         image.thumbnail((largest, largest))
@@ -78,7 +80,7 @@ def png(pixels: np.ndarray, largest: int | None = None) -> bytes:
 
 
 def _laid_out(x: Tensor) -> Tensor | None:
-    """(n, h, w) or (n, h, w, 3)."""
+    """Lay inputs out as (n, h, w) or (n, h, w, 3)."""
     match tuple(x.shape[1:]):
         case (784,):
             return x.reshape(-1, 28, 28)
@@ -127,7 +129,7 @@ def export(memory: Memory, folder: str | os.PathLike[str]) -> Exported:
 
 
 def _write_items(memory: Memory, shown: dict[str, Pictures], folder: Path) -> int:
-    """The table and the pictures; gives the number of pictures."""
+    """Write the table and the pictures; give the number of pictures."""
     logits, widths = memory.logits.tolist(), memory.widths.tolist()
     widest, written = memory.logits.shape[1], 0
     # Names come from a file that anybody may have made: none of them leads elsewhere.

@@ -31,7 +31,7 @@ _DIMMEST = 0.55
 
 
 def look(method: str, all_methods: list[str]) -> tuple[str, str]:
-    """A method's colour and marker."""
+    """Give a method's colour and marker; one without its own takes the next that is free among all methods shown."""
     if method in _LOOK:
         return _LOOK[method]
     others = [name for name in all_methods if name not in _LOOK]
@@ -39,7 +39,7 @@ def look(method: str, all_methods: list[str]) -> tuple[str, str]:
 
 
 def other_marker(marker: str, place: int) -> str:
-    """That of a line among those of one colour, the first of which has this marker.
+    """Give the marker of a line among those of one colour, of which the first has `marker`.
 
     >>> [other_marker("s", place) for place in range(3)]
     ['s', 'o', '^']
@@ -49,12 +49,12 @@ def other_marker(marker: str, place: int) -> str:
 
 
 def selection_look(selection: str) -> tuple[str, str]:
-    """The colour and marker of a way to select."""
+    """Give the colour and marker of a selection."""
     return _SELECTIONS.get(selection, _OTHERS[-1])
 
 
 def on_dark(colour: str) -> str:
-    """The same hue for a dark page: lighter where it would not be seen there; black becomes white.
+    """Give the same hue for a dark page: lighter where it would not be seen there; black becomes white.
 
     >>> on_dark("#000000"), on_dark("#56B4E9")
     ('#ffffff', '#56b4e9')
@@ -66,7 +66,7 @@ def on_dark(colour: str) -> str:
 
 
 def blend(low: str, high: str, share: float) -> str:
-    """The colour at `share` of the way from low to high, in OKLab: equal steps look equal.
+    """Give the colour at `share` of the way from low to high, in OKLab: equal steps look equal.
 
     >>> blend("#ffffff", "#000000", 0.5)
     '#636363'
@@ -75,28 +75,14 @@ def blend(low: str, high: str, share: float) -> str:
     return _from_oklab(*(start + (end - start) * share for start, end in ends))
 
 
-def contrast(one: str, other: str) -> float:
-    """WCAG's contrast of two colours, from 1 to 21.
-
-    >>> contrast("#000000", "#ffffff")
-    21.0
-    """
-    dim, bright = sorted(_luminance(colour) for colour in (one, other))
-    return (bright + 0.05) / (dim + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    red, green, blue = _linear(colour)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
 def _linear(colour: str) -> list[float]:
+    """Give a colour's red, green and blue as shares of their light."""
     channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
 
 
 def _to_oklab(colour: str) -> tuple[float, float, float]:
-    """Björn Ottosson's OKLab (2020)."""
+    """Convert to Björn Ottosson's OKLab (2020)."""
     red, green, blue = _linear(colour)
     long = (0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue) ** (1 / 3)
     medium = (0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue) ** (1 / 3)

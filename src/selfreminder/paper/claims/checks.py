@@ -21,11 +21,12 @@ from selfreminder.report.html import decimal
 FAR = 0.1
 NOTICEABLE = 0.03
 _EQUAL, _EQUAL_INTERVAL = 0.01, 0.03
+_ANY, _ABOVE_ZERO = (-math.inf, math.inf), (0.0, math.inf)
 
 
 @dataclass(frozen=True)
 class Check:
-    """A difference of two series, and whether a rule holds for it."""
+    """A difference of two measurements, and whether a rule holds for it."""
 
     above: Measurement
     below: Measurement
@@ -46,7 +47,7 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """What was measured, by how much it differs, and the interval of that."""
+        """Say what was measured, by how much it differs, and the interval of that."""
         if self.above.is_bound or self.below.is_bound:
             return self._beside_a_bound()
         if self.above.who == self.below.who:
@@ -59,7 +60,7 @@ class Check:
 
     @property
     def asked(self) -> str:
-        """What the rule asks of what the sentence says."""
+        """Say what the rule asks of what the sentence says."""
         if self.above.is_bound or self.below.is_bound:
             return self._asked_of_a_number()
         if self.above.who == self.below.who and (self.above.after or 0) < (self.below.after or 0):
@@ -75,7 +76,7 @@ class Check:
         return f"{' and '.join(said) or self.rule}, {bound.who}"
 
     def end(self, value: float) -> str:
-        """An end of the interval, in points where people count in those; one that is not 0 does not look it.
+        """Write an end of the interval, in points where people count in those; one that is not 0 does not look it.
 
         >>> a, b = Measurement("a", (0.9, 0.7)), Measurement("b", (0.8, 0.5))
         >>> above(a, b).end(0.1234), above(a, b).end(0.0000752)
@@ -85,7 +86,7 @@ class Check:
         return decimal(value, digits + 2 if value and abs(value) < 0.5 * 10**-digits else digits)
 
     def difference(self, value: float) -> str:
-        """One with its unit."""
+        """Write a difference with its unit."""
         return f"{decimal(100 * value, 1)} points" if self.above.points else decimal(value)
 
     def _beside_a_bound(self) -> str:
@@ -98,7 +99,7 @@ class Check:
         return f"{found.when} {found.who} is at {decimal(found.mean)}{interval}".strip()
 
     def _over_time(self) -> str:
-        """A fall or a rise, from the earlier of the two to the later."""
+        """Say a fall or a rise, from the earlier of the two to the later."""
         first, last = sorted((self.above, self.below), key=lambda series: series.after or 0)
         fall, (low, high) = self.margin, self.interval
         if first is self.below:
@@ -114,8 +115,7 @@ class Check:
 
 
 def above(a: Measurement, b: Measurement) -> Check:
-    d, low, high = _difference(a, b)
-    return Check(a, b, d, (low, high), "an interval above 0", low, low > 0)
+    return _check(a, b, "an interval above 0", interval=_ABOVE_ZERO)
 
 
 def noticeably_above(a: Measurement, b: Measurement) -> Check:
@@ -127,49 +127,47 @@ def far_above(a: Measurement, b: Measurement) -> Check:
 
 
 def above_by(least: float, a: Measurement, b: Measurement) -> Check:
-    d, low, high = _difference(a, b)
     rule = f"at least {_asked(a, least)} and an interval above 0"
-    return Check(a, b, d, (low, high), rule, min(d - least, low), d >= least and low > 0, least)
+    return _check(a, b, rule, mean=(least, math.inf), interval=_ABOVE_ZERO, least=least)
 
 
 def at_least(least: float, a: Measurement, b: Measurement) -> Check:
-    """The mean difference alone."""
-    d, low, high = _difference(a, b)
-    rule = f"a mean of at least {_asked(a, least)}"
-    return Check(a, b, d, (low, high), rule, d - least, d >= least, least, is_limit=True)
+    return _check(a, b, f"a mean of at least {_asked(a, least)}", mean=(least, math.inf), least=least)
 
 
 def at_most(most: float, a: Measurement, b: Measurement) -> Check:
-    """The mean difference alone."""
-    d, low, high = _difference(a, b)
-    rule = f"a mean of at most {_asked(a, most)}"
-    return Check(a, b, d, (low, high), rule, most - d, d <= most, is_limit=True)
+    return _check(a, b, f"a mean of at most {_asked(a, most)}", mean=(-math.inf, most))
 
 
 def at_least_equal(a: Measurement, b: Measurement) -> Check:
-    d, low, high = _difference(a, b)
-    slack = min(d + _EQUAL, low + _EQUAL_INTERVAL)
-    holds = d >= -_EQUAL and low > -_EQUAL_INTERVAL
     rule = "no more than 1 point below, less than 3 in the whole interval"
-    return Check(a, b, d, (low, high), rule, slack, holds, is_limit=True)
+    return _check(a, b, rule, mean=(-_EQUAL, math.inf), interval=(-_EQUAL_INTERVAL, math.inf))
 
 
 def equal(a: Measurement, b: Measurement) -> Check:
-    d, low, high = _difference(a, b)
-    slack = min(_EQUAL - abs(d), low + _EQUAL_INTERVAL, _EQUAL_INTERVAL - high)
-    holds = abs(d) <= _EQUAL and low > -_EQUAL_INTERVAL and high < _EQUAL_INTERVAL
     rule = "at most 1 point between them and an interval within 3"
-    return Check(a, b, d, (low, high), rule, slack, holds, is_limit=True)
+    return _check(a, b, rule, mean=(-_EQUAL, _EQUAL), interval=(-_EQUAL_INTERVAL, _EQUAL_INTERVAL))
 
 
-def _difference(a: Measurement, b: Measurement) -> tuple[float, float, float]:
-    """Mean, and the interval's ends."""
-    mean, half_width = t_interval(a.minus(b).values)
+def _check(
+    a: Measurement,
+    b: Measurement,
+    rule: str,
+    *,
+    mean: tuple[float, float] = _ANY,
+    interval: tuple[float, float] = _ANY,
+    least: float | None = None,
+) -> Check:
+    """Check that the mean difference is within bounds, which it may reach, and its interval inside others."""
+    found, half_width = t_interval(a.minus(b).values)
     if half_width is None:
         raise NotEnoughDataError("an interval needs two seeds at least, there is one")
-    if not math.isfinite(mean):
+    if not math.isfinite(found):
         raise NotEnoughDataError(f"{a.label} and {b.label} are not numbers in every seed: training diverged")
-    return round(mean, 9), round(mean - half_width, 9), round(mean + half_width, 9)
+    d, low, high = (round(value, 9) for value in (found, found - half_width, found + half_width))
+    slack = min(d - mean[0], mean[1] - d, low - interval[0], interval[1] - high)
+    holds = mean[0] <= d <= mean[1] and interval[0] < low and high < interval[1]
+    return Check(a, b, d, (low, high), rule, slack, holds, least, is_limit=interval != _ABOVE_ZERO)
 
 
 def _asked(series: Measurement, amount: float) -> str:

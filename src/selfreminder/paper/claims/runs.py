@@ -58,7 +58,7 @@ class Measurement:
         return replace(self, who=f"the lead of {self.who} over {other.who}", values=differences)
 
     def constant(self, who: str, value: float) -> "Measurement":
-        """A number that does not depend on the seed, to compare this with."""
+        """Make a number that does not depend on the seed, to compare this with."""
         return replace(self, who=who, values=(value,) * len(self.values), is_bound=True)
 
 
@@ -74,28 +74,28 @@ class Line:
         return self.runs[0].experiment.tasks
 
     def average(self, after: int | None = None) -> Measurement:
-        """The accuracy over all tasks so far, after so many; else after the last."""
+        """Measure the accuracy over all tasks so far, after so many; else after the last."""
         return self._each(lambda run, t: task_average(run.test)[t], after)
 
     def first(self, after: int | None = None) -> Measurement:
-        """The accuracy on the first task."""
+        """Measure the accuracy on the first task."""
         found = self._each(lambda run, t: first_task(run.test)[t], after)
         return replace(found, who=f"the first task of {self.name}")
 
     def newest(self, after: int | None = None) -> Measurement:
-        """The accuracy on a task that has just been learned, mean over the tasks."""
+        """Measure the accuracy on a task that has just been learned, mean over the tasks."""
         return self._each(lambda run, t: math.fsum(run.test[i][i] for i in range(t + 1)) / (t + 1), after)
 
     def forgetting(self) -> Measurement:
-        """See `metrics.forgetting`."""
+        """Measure the forgetting, see `metrics.forgetting`."""
         return Measurement(f"the forgetting of {self.name}", tuple(forgetting(run.test) or 0.0 for run in self.runs))
 
     def bytes(self, after: int | None = None) -> float:
-        """Bytes kept, mean over seeds."""
+        """Count the bytes kept, mean over seeds."""
         return self._each(lambda run, t: self.measured(run, t, "bytes"), after).mean
 
     def share_of_bytes(self, other: "Line", after: int | None = None) -> Measurement:
-        """Bytes kept, as a share of another method's."""
+        """Measure the bytes kept, as a share of another method's."""
         whole = other.bytes(after)
         if not whole:
             raise NotEnoughDataError(f"{other.name} keeps nothing to take a share of")
@@ -103,7 +103,7 @@ class Line:
         return replace(found, who=f"the bytes of {self.name} to those of {other.name}", points=False)
 
     def rho(self, joint: "Line", after: int | None = None) -> Measurement:
-        """The forgetting ratio, with joint training of the same seed."""
+        """Measure the forgetting ratio, with joint training of the same seed."""
         bounds = {run.experiment.seed: run for run in joint.runs}
 
         def ratio(run: Records, t: int) -> float:
@@ -120,7 +120,7 @@ class Line:
         return replace(found, who=f"ρ of {self.name}", points=False)
 
     def probes(self, task: int, name: str) -> list[list[list[float]]]:
-        """For each seed, a matrix of what was looked at after a task, counted from 0."""
+        """Give for each seed a matrix of what was looked at after a task, counted from 0."""
         return [self.measured(run, task, "probe")[name] for run in self.runs]
 
     def measured(self, run: Records, task: int, name: str) -> Any:
