@@ -23,7 +23,7 @@ from statistics import median
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.status import status
+from selfreminder.experiment.status import read_status
 
 RUN = Experiment(
     benchmark="permuted-mnist",
@@ -75,7 +75,7 @@ def cost(experiments: list[Experiment], workers: int) -> Cost:
         wall, late = time.monotonic() - started, memory()
         assert all(job.answer == Done() for job in grid.all), grid.failures
         own = sum(job.answer.seconds for job in grid.all if isinstance(job.answer, Done))
-        timed = sum(run.seconds for run in status(Path(folder)).runs)
+        timed = sum(run.seconds for run in read_status(Path(folder)).runs)
         return Cost(wall, own, timed, (workers_cpu() - cpu) / (workers * wall), late - early)
 
 

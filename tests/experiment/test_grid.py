@@ -25,16 +25,24 @@ from selfreminder.cli.grid_command import failure_lines
 from selfreminder.cli.main import main
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import GRID, claimed, read_grid, write_grid
-from selfreminder.experiment.pool import failures, room, worker
-from selfreminder.experiment.pool.failures import FAILURE, TRACE, given_up, keep_failure, read_failure
+from selfreminder.experiment.pool import estimate, progress, worker
+from selfreminder.experiment.pool.estimate import RunTimes
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.process import Job, Worker
-from selfreminder.experiment.pool.progress import Done, Failed, Progress
-from selfreminder.experiment.pool.speeds import Speeds
+from selfreminder.experiment.pool.progress import (
+    FAILURE,
+    TRACE,
+    Done,
+    Failed,
+    Progress,
+    is_given_up,
+    keep_failure,
+    read_failure,
+)
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.status import status
+from selfreminder.experiment.status import read_status
 from selfreminder.training import StoppedError
 
 TINY = Experiment(
@@ -100,7 +108,7 @@ def test_a_failure_is_kept_until_the_run_succeeds(tmp_path: Path) -> None:
     for job in (grid := Grid([TINY, other], tmp_path, 1, check_first=False)).run():
         assert job is None
     ((_, failed),) = grid.failures
-    assert given_up(failed)
+    assert is_given_up(failed)
     grid = finish(Grid([TINY, other], tmp_path, 1, check_first=False, retry_failed=True))
     assert [job.answer for job in grid.all] == [Done(), Done()]
     assert not (folder / FAILURE).exists()
@@ -130,20 +138,20 @@ def test_a_run_that_diverges_is_kept_with_its_reason(tmp_path: Path) -> None:
     grid = finish(Grid([mistaken], tmp_path, 1))
     assert grid.failures[0][1].kind == "mistake"
     assert read_failure(grid.all[0].folder) is None  # a mistake in a comparison is mended, not kept
-    assert [run.state for run in status(tmp_path).runs] == ["left"]
+    assert [run.state for run in read_status(tmp_path).runs] == ["left"]
 
 
 def test_which_failures_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = keep_failure(tmp_path / "new", Failed("no", "diverged"))
     assert first.times == 1
-    assert not given_up(first)
+    assert not is_given_up(first)
     assert keep_failure(tmp_path / "new", Failed("other", "diverged")).times == 1
     again = keep_failure(tmp_path / "new", Failed("other", "diverged"))
-    assert given_up(again)
+    assert is_given_up(again)
     assert read_failure(tmp_path / "new") == again
-    assert not given_up(replace(again, kind="system"))  # a full disk is not the run's fault
-    monkeypatch.setattr(failures, "__version__", "99.0")
-    assert not given_up(again)  # a new version may do better
+    assert not is_given_up(replace(again, kind="system"))  # a full disk is not the run's fault
+    monkeypatch.setattr(progress, "__version__", "99.0")
+    assert not is_given_up(again)  # a new version may do better
     (tmp_path / "new" / FAILURE).write_text("{")
     assert read_failure(tmp_path / "new") is None
     with locked(tmp_path / "new"):  # another process has it now
@@ -279,7 +287,7 @@ def test_runs_that_others_have_are_left_to_them(tmp_path: Path) -> None:
                 (tmp_path / done.key / RECORDS).write_bytes((tmp_path / "elsewhere" / RECORDS).read_bytes())
                 (tmp_path / failing.key / FAILURE).write_text(json.dumps(vars(Failed("no", "diverged"))))
             elif all(job.elsewhere for job in grid.all[:3]) and grid.all[3].answer:
-                assert status(tmp_path).count("running") == 2  # the third has just been finished
+                assert read_status(tmp_path).count("running") == 2  # the third has just been finished
                 owner.close()
     assert [job.answer for job in grid.all] == [Done(), Failed("no", "diverged"), Done(), Done()]
     assert not (tmp_path / done.key / TIMINGS).exists()
@@ -309,32 +317,32 @@ def write(path: Path, text: str) -> None:
 
 def test_free_memory(tmp_path: Path) -> None:
     proc, groups = tmp_path / "proc", tmp_path / "cgroup"
-    assert room.free_memory(proc, groups) is None
+    assert estimate.measure_free_memory(proc, groups) is None
     write(proc / "meminfo", "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
-    assert room.free_memory(proc, groups) == 8000 * 1024
+    assert estimate.measure_free_memory(proc, groups) == 8000 * 1024
     # A group of version 2 without a limit, within one that has a limit; old files in memory can be given up.
     write(proc / "self" / "cgroup", "0::/outer/inner\n")
     write(groups / "outer" / "inner" / "memory.max", "max\n")
     write(groups / "outer" / "inner" / "memory.current", "5\n")
-    assert room.free_memory(proc, groups) == 8000 * 1024
+    assert estimate.measure_free_memory(proc, groups) == 8000 * 1024
     write(groups / "outer" / "memory.max", "3000000\n")
     write(groups / "outer" / "memory.current", "2500000\n")
     write(groups / "outer" / "memory.stat", "anon 7\ninactive_file 100000\n")
-    assert room.free_memory(proc, groups) == 600_000
+    assert estimate.measure_free_memory(proc, groups) == 600_000
     # Version 1, seen from within a container: the path is the host's, the folder is the container's own.
     write(proc / "self" / "cgroup", "5:cpu:/host/x\n4:memory:/host/x\n0::/\n")
     write(groups / "memory" / "memory.limit_in_bytes", "400000\n")
     write(groups / "memory" / "memory.usage_in_bytes", "500000\n")
     write(groups / "memory" / "memory.stat", "total_inactive_file 150000\n")
-    assert room.free_memory(proc, groups) == 50_000
+    assert estimate.measure_free_memory(proc, groups) == 50_000
 
 
 def test_fewer_workers_where_memory_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiments = [replace(TINY, seed=seed) for seed in range(9)]
-    monkeypatch.setattr(room, "cores", lambda: 8)
-    monkeypatch.setattr(room, "free_memory", lambda: 2_000_000_000)
+    monkeypatch.setattr(estimate, "count_cores", lambda: 8)
+    monkeypatch.setattr(estimate, "measure_free_memory", lambda: 2_000_000_000)
     grid = Grid(experiments, tmp_path)
     assert grid.workers == 3
     assert grid.note is not None
@@ -342,12 +350,13 @@ def test_fewer_workers_where_memory_is_short(
     assert Grid(experiments, tmp_path, jobs=8).workers == 8  # the user knows
     assert Grid(experiments, tmp_path, jobs=8).note is None
     assert Grid(experiments[:2], tmp_path).note is None  # not more are needed
-    monkeypatch.setattr(room, "free_memory", lambda: 1000)
+    monkeypatch.setattr(estimate, "measure_free_memory", lambda: 1000)
     assert Grid(experiments, tmp_path).workers == 1  # one is tried in any case
-    monkeypatch.setattr(room, "free_memory", lambda: None)
+    monkeypatch.setattr(estimate, "measure_free_memory", lambda: None)
     assert Grid(experiments, tmp_path).workers == 8
     more = replace(TINY, tasks=20)
-    assert room.need(TINY) < room.need(more) < room.need(replace(more, method="joint"))
+    alone, long, joint = map(estimate.estimate_memory, (TINY, more, replace(more, method="joint")))
+    assert alone < long < joint
 
 
 # Status ---------------------------------------------------------------------------------------------------
@@ -361,12 +370,12 @@ def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     earlier = replace(TINY, seed=9)
     run(earlier, tmp_path / earlier.key)
     # Without a list of runs, what has begun is known.
-    assert [run.state for run in status(tmp_path).runs] == ["done", "left", "done"]
+    assert [run.state for run in read_status(tmp_path).runs] == ["done", "left", "done"]
     write_grid(tmp_path, [done, partial, failed, left, running], {})
     (tmp_path / running.key).mkdir(exist_ok=True)
     with locked(tmp_path / running.key):
         before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-        found = status(tmp_path)
+        found = read_status(tmp_path)
         assert main(["status", str(tmp_path), "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
         assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -388,7 +397,7 @@ def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1/2     2/2" in out  # the partial run's task and epoch
     for damaged in (b"{}\n", b"\xff\n"):
         (tmp_path / done.key / RECORDS).write_bytes(damaged)
-        assert status(tmp_path).runs[0].state == "failed"
+        assert read_status(tmp_path).runs[0].state == "failed"
 
 
 def test_a_list_of_runs_that_is_damaged_is_written_anew(tmp_path: Path) -> None:
@@ -469,13 +478,13 @@ def test_interrupted(tmp_path: Path) -> None:
     while not written(folder):
         assert process.poll() is None
         time.sleep(0.02)
-    assert status(folder).count("running") == 1
+    assert read_status(folder).count("running") == 1
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "To go on: selfreminder run g.toml" in errors
     assert list(folder.glob(f"*/{STATE}"))
-    (stopped,) = status(folder).runs
+    (stopped,) = read_status(folder).runs
     assert stopped.state == "left"
     assert 0 < stopped.epochs < 4000
 
@@ -549,12 +558,12 @@ def test_a_grid_takes_as_long_as_its_longest_run(tmp_path: Path) -> None:
 def test_times_are_those_of_the_runs_most_alike() -> None:
     small, large = replace(TINY, method="ewc"), replace(TINY, method="ewc", width=1.0)
     seen = [(small, 1.0, 4.0)] * 30 + [(large, 0.5, 200.0), (replace(TINY, images=150), 1.0, 2.0)]
-    speeds = Speeds(seen)
-    assert speeds.seconds(replace(large, seed=9)) == pytest.approx(400.0)
-    assert speeds.seconds(replace(large, seed=9, tasks=4)) == pytest.approx(800.0)
-    assert speeds.seconds(replace(small, method="lwf")) == pytest.approx(4.0)  # the same data, another method
-    assert speeds.seconds(replace(TINY, images=150, method="ewc")) == pytest.approx(2.0)
-    assert Speeds([]).seconds(small) is None
+    times = RunTimes(seen)
+    assert times.estimate(replace(large, seed=9)) == pytest.approx(400.0)
+    assert times.estimate(replace(large, seed=9, tasks=4)) == pytest.approx(800.0)
+    assert times.estimate(replace(small, method="lwf")) == pytest.approx(4.0)  # the same data, another method
+    assert times.estimate(replace(TINY, images=150, method="ewc")) == pytest.approx(2.0)
+    assert RunTimes([]).estimate(small) is None
 
 
 def test_a_comparison_without_results_is_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

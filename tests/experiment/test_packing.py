@@ -15,7 +15,7 @@ from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done
 from selfreminder.experiment.records import PACKED, RECORDS, pack_records, read_folder, read_packed, read_records
 from selfreminder.experiment.run import run
-from selfreminder.experiment.status import status
+from selfreminder.experiment.status import read_status
 from selfreminder.experiment.table import records
 from selfreminder.report.findings import find
 from selfreminder.report.page import comparison_page
@@ -138,7 +138,7 @@ def test_a_damaged_packed_file_is_refused(
     """By all that read it; nothing is run in its stead."""
     before = (packed / PACKED).read_text()
     (packed / PACKED).write_text(change(before))
-    for reader in (pack_records, records, status, find, run_folders, read_packed):
+    for reader in (pack_records, records, read_status, find, run_folders, read_packed):
         with pytest.raises(SelfReminderError, match=message) as raised:
             reader(packed)
         assert f"{packed / PACKED} is damaged" in str(raised.value)
@@ -161,7 +161,7 @@ def test_records_are_read_from_either(folder: Path) -> None:
     assert len(rows) == 2 * 3 and {row["run"] for row in rows} == {ADAM, LOGIT}
     of_run, every = records(folder / ADAM), records(folder, every=True)
     found = {key: read_records(folder / key) for key in (ADAM, LOGIT)}
-    state = [run.as_dict() | {"seconds": 0.0, "epochs": 0} for run in status(folder).runs]
+    state = [run.as_dict() | {"seconds": 0.0, "epochs": 0} for run in read_status(folder).runs]
     assert [run["state"] for run in state] == ["done", "done"]
     page, paths = comparison_page(find(folder)), run_folders(folder)
     pack_records(folder)
@@ -172,7 +172,7 @@ def test_records_are_read_from_either(folder: Path) -> None:
         assert records_of is not None and len(records_of.epochs) == 6
         assert read_records(folder / key) == replace(records_of, epochs=())
         assert read_folder(folder / key) is None
-    assert [run.as_dict() for run in status(folder).runs] == state
+    assert [run.as_dict() for run in read_status(folder).runs] == state
     assert comparison_page(find(folder)) == page
     assert not run_folders_that_exist(folder), "reading makes no folders"
 

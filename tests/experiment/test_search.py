@@ -14,7 +14,7 @@ from selfreminder.experiment.pool.progress import Done, Failed, Left, Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.status import status
+from selfreminder.experiment.status import read_status
 from selfreminder.experiment.tuning.search import Choice, Search, describe_choice
 from selfreminder.experiment.tuning.study import Study, TrialResult, open_journal
 from tunings import make_records, tuning
@@ -194,7 +194,7 @@ def test_a_trial_that_falls_behind_is_left(tmp_path: Path) -> None:
     again = Search(asked, tmp_path, 2)
     finish(again)
     assert [job.answer for job in again.grid.all] == [Done()] * 8
-    found = status(tmp_path)
+    found = read_status(tmp_path)
     assert (found.count("done"), len(found.runs), found.others) == (8, 8, 1)
 
 

@@ -23,9 +23,8 @@ from selfreminder.cli import COMMAND_LINE
 from selfreminder.cli.data import fetch
 from selfreminder.cli.terminal import Flag, show_time, whole_number
 from selfreminder.experiment.folder import TABLE, keep_copy, with_command
-from selfreminder.experiment.pool.failures import given_up
 from selfreminder.experiment.pool.grid import Grid, Job
-from selfreminder.experiment.pool.progress import Done, Failed
+from selfreminder.experiment.pool.progress import Done, Failed, is_given_up
 from selfreminder.experiment.spec import Experiment
 
 INTERRUPTED = 130
@@ -132,14 +131,14 @@ def failure_lines(failures: Iterable[tuple[str, Failed]]) -> list[str]:
     """
     by_reason: dict[tuple[str, bool], list[str]] = {}
     for name, failure in failures:
-        by_reason.setdefault((failure.reason, given_up(failure)), []).append(name)
+        by_reason.setdefault((failure.reason, is_given_up(failure)), []).append(name)
     lines = []
-    for (reason, is_given_up), names in by_reason.items():
+    for (reason, final), names in by_reason.items():
         what, where = f"{names[0]} failed", ""
         if len(names) > 1:
             more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
             what, where = f"{len(names)} runs failed", f" ({', '.join(names[:_MOST_NAMES] + more)})"
-        again = "; more than once, so not tried again without --retry-failed" if is_given_up else ""
+        again = "; more than once, so not tried again without --retry-failed" if final else ""
         lines.append(f"{what}: {reason}{where}{again}")
     return lines
 

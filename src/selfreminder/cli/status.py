@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from selfreminder.cli.grid_command import failure_lines
 from selfreminder.cli.terminal import print_table, show_time
 from selfreminder.experiment.folder import label, varying
-from selfreminder.experiment.status import RunStatus, Status, status
+from selfreminder.experiment.status import RunStatus, Status, read_status
 
 
 def show(
@@ -28,7 +28,7 @@ def show(
     json
         Print JSON.
     """
-    found = status(folder)
+    found = read_status(folder)
     if json:
         print(json_format.dumps(_summary(folder, found), indent=1))
         return

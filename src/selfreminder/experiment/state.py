@@ -1,4 +1,4 @@
-"""Where a run is: one safetensors file, written whole or not at all."""
+"""The state of a run that is not done: one safetensors file, written whole or not at all."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ class RunState:
     records_length: int
 
     def save(self, folder: Path) -> None:
+        """Write the state into a run's folder."""
         groups = {
             "model": self.train.model,
             "optimizer": self.train.optimizer,
@@ -48,7 +49,7 @@ class RunState:
 
     @classmethod
     def load(cls, folder: Path) -> "RunState | None":
-        """The state in a run's folder; None if there is none."""
+        """Read the state in a run's folder; None if there is none."""
         path = folder / STATE
         if not path.exists():
             return None

@@ -1,4 +1,4 @@
-"""How a folder's runs stand, read from their files alone: whoever runs them is not disturbed."""
+"""The status of a folder's runs, read from their files alone: whoever runs them is not disturbed."""
 
 import json
 from collections.abc import Sequence
@@ -9,9 +9,8 @@ from typing import Any, Literal
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.lock import is_locked
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders
-from selfreminder.experiment.pool.failures import read_failure
-from selfreminder.experiment.pool.progress import Failed
-from selfreminder.experiment.pool.speeds import Speeds, epochs
+from selfreminder.experiment.pool.estimate import RunTimes, count_epochs
+from selfreminder.experiment.pool.progress import Failed, read_failure
 from selfreminder.experiment.records import TIMINGS, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import task_average
@@ -48,7 +47,7 @@ class RunStatus:
             "of_tasks": self.experiment.tasks,
             "epochs": self.epochs,
             "epochs_of_task": self.epoch,
-            "of_epochs": epochs(self.experiment),
+            "of_epochs": count_epochs(self.experiment),
             "task_average": self.average,
             "seconds": self.seconds,
             "failure": None if self.failure is None else vars(self.failure),
@@ -69,6 +68,7 @@ class Status:
     """runs of a tuning's trials that have not begun, about"""
 
     def count(self, state: State) -> int:
+        """Count the runs in a state."""
         return sum(run.state == state for run in self.runs)
 
     @property
@@ -78,8 +78,8 @@ class Status:
         return None if self.work_left is None or not running else self.work_left / running
 
 
-def status(folder: Path) -> Status:
-    """How the runs of a folder stand at this moment."""
+def read_status(folder: Path) -> Status:
+    """Read how the runs of a folder stand at this moment."""
     check_exists(folder)
     experiments, begun = read_grid(folder), run_folders(folder)
     if experiments is None:  # made before there were lists of runs
@@ -88,13 +88,13 @@ def status(folder: Path) -> Status:
         found = {folder / experiment.key: experiment for experiment in experiments}
     if not found:
         raise SelfReminderError(f"{folder} holds no runs: give the folder of a grid or a comparison")
-    runs = [_status(experiment, path) for path, experiment in found.items()]
+    runs = [_read_run_status(experiment, path) for path, experiment in found.items()]
     said = (read_about(folder) or {}).get("to_come")
     to_come = said if isinstance(said, int) else 0
-    return Status(runs, len(set(begun) - found.keys()), _work_left(runs, to_come), to_come)
+    return Status(runs, len(set(begun) - found.keys()), _estimate_work(runs, to_come), to_come)
 
 
-def _status(experiment: Experiment, folder: Path) -> RunStatus:
+def _read_run_status(experiment: Experiment, folder: Path) -> RunStatus:
     running = is_locked(folder)  # first: a run that ends meanwhile is then seen to be done
     failure = read_failure(folder)
     try:
@@ -105,7 +105,7 @@ def _status(experiment: Experiment, folder: Path) -> RunStatus:
     state: State = "done" if done else "running" if running else "failed" if failure else "left"
     if records is None:
         return RunStatus(experiment, state, failure=failure)
-    seconds, part = _measured(folder)
+    seconds, part = _read_timings(folder)
     return RunStatus(
         experiment,
         state,
@@ -119,8 +119,8 @@ def _status(experiment: Experiment, folder: Path) -> RunStatus:
     )
 
 
-def _measured(folder: Path) -> tuple[float, float]:
-    """The seconds that a run has taken, and the part of it that is done; of what was done again, the last time."""
+def _read_timings(folder: Path) -> tuple[float, float]:
+    """Read the seconds that a run has taken, and the part of it that is done; of what was done again, the last time."""
     try:
         lines = (folder / TIMINGS).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -138,10 +138,11 @@ def _measured(folder: Path) -> tuple[float, float]:
     return sum(seconds.values()), part
 
 
-def _work_left(runs: Sequence[RunStatus], to_come: int) -> float | None:
-    speeds = Speeds((run.experiment, run.part, run.seconds) for run in runs if run.seconds and run.part)
-    if not speeds:
+def _estimate_work(runs: Sequence[RunStatus], to_come: int) -> float | None:
+    """Estimate the seconds of work that are left for one process, by the times measured."""
+    times = RunTimes((run.experiment, run.part, run.seconds) for run in runs if run.seconds and run.part)
+    if not times:
         return None
-    whole = [(1 - run.part, speeds.seconds(run.experiment)) for run in runs if run.state in ("running", "left")]
-    whole += [(to_come / len(runs), speeds.seconds(run.experiment)) for run in runs]  # as long as those so far
+    whole = [(1 - run.part, times.estimate(run.experiment)) for run in runs if run.state in ("running", "left")]
+    whole += [(to_come / len(runs), times.estimate(run.experiment)) for run in runs]  # as long as those so far
     return sum(part * seconds for part, seconds in whole if seconds is not None)

@@ -13,11 +13,17 @@ from typing import Any
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.lock import is_locked
 from selfreminder.experiment.folder import label, varying, write_grid
-from selfreminder.experiment.pool.failures import given_up, keep_failure, read_failure, tidy
-from selfreminder.experiment.pool.process import Job, Worker, ready, signals_noted
-from selfreminder.experiment.pool.progress import Done, Failed, Left
-from selfreminder.experiment.pool.room import workers_that_fit
-from selfreminder.experiment.pool.speeds import Speeds
+from selfreminder.experiment.pool.estimate import RunTimes, count_workers
+from selfreminder.experiment.pool.process import Job, Worker, signals_noted, wait_for_news
+from selfreminder.experiment.pool.progress import (
+    Done,
+    Failed,
+    Left,
+    is_given_up,
+    keep_failure,
+    read_failure,
+    remove_leftovers,
+)
 from selfreminder.experiment.records import read_packed, read_records
 from selfreminder.experiment.spec import Experiment
 
@@ -62,29 +68,31 @@ class Grid:
             job.failed_before = read_failure(job.folder)
             if self._is_done(job):
                 job.answer = Done()
-            elif given_up(job.failed_before) and not self.retry_failed:
+            elif is_given_up(job.failed_before) and not self.retry_failed:
                 job.answer = job.failed_before
         return added
 
     @property
     def failures(self) -> list[tuple[Job, Failed]]:
+        """The runs that failed, and why."""
         return [(job, job.answer) for job in self.all if isinstance(job.answer, Failed)]
 
     def seconds_left(self) -> float | None:
-        """An estimate from the speeds seen so far; None before there are any."""
+        """Estimate the seconds until all is done, from the speeds seen so far; None before there are any."""
         seen = [(job.experiment, 1.0, s) for job in self.all if (s := job.seconds_for_all()) is not None]
         if not seen:
             return None
-        speeds, left = Speeds(seen), [0.0]
+        times, left = RunTimes(seen), [0.0]
         for job in self.all:
             if job.answer is None:
                 own = job.seconds_left()
-                left.append((speeds.seconds(job.experiment) or 0.0) if own is None else own)
+                left.append((times.estimate(job.experiment) or 0.0) if own is None else own)
         to_come = self.to_come() * sum(seconds for *_, seconds in seen) / len(seen)
         return max((sum(left) + to_come) / self.workers, *left)  # a run has one worker, however many there are
 
     @property
     def workers(self) -> int:
+        """How many worker processes it has."""
         most = self.jobs or self._fitting[0]
         return most if self.more else max(1, min(most, sum(job.answer is None for job in self.all)))
 
@@ -97,7 +105,7 @@ class Grid:
     @cached_property
     def _fitting(self) -> tuple[int, str | None]:
         left = (job.experiment for job in self.all if self.more or job.answer is None)
-        return workers_that_fit(left, self.data_dir)
+        return count_workers(left, self.data_dir)
 
     def run(self) -> Iterator[Job | None]:
         """Run all that is not done. Yields a job when it has news, and None every now and then.
@@ -105,10 +113,10 @@ class Grid:
         SIGINT and SIGTERM make the workers save their states and end; then KeyboardInterrupt is raised.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._write()
+        self.write_list()
         for job in self.all:
             if isinstance(job.answer, Done):
-                tidy(job.folder)
+                remove_leftovers(job.folder)
         waiting = deque(job for job in self.all if job.answer is None)
         workers: list[Worker] = []
         with signals_noted() as signals:
@@ -126,9 +134,9 @@ class Grid:
                             worker.take(None)
                         elif worker.free:
                             yield from self._employ(worker, waiting)
-                    for worker in ready(workers):
+                    for worker in wait_for_news(workers):
                         for job in worker.news(waiting, self.stopping):
-                            self._note(job)
+                            self._keep_ending(job)
                             yield job
                     yield None
                     if signals and not self.stopping:
@@ -142,7 +150,7 @@ class Grid:
                     if not self.stopping:
                         workers += [Worker(self.data_dir) for _ in range(min(crashed, len(waiting)))]
                 if self.more is not None:
-                    self._write()  # without what was left
+                    self.write_list()  # without what was left
                 if self.stopping:
                     raise KeyboardInterrupt
             finally:
@@ -155,12 +163,12 @@ class Grid:
             added = self._add(self.more())
             if not added:
                 return
-            self._write()
+            self.write_list()
             waiting.extend(job for job in added if job.answer is None)
             yield from (job for job in added if job.answer is not None)
 
-    def _write(self) -> None:
-        """Let the folder know its runs, but for those that nobody wants any more."""
+    def write_list(self) -> None:
+        """Write the list of the folder's runs, but for those that nobody wants any more."""
         wanted = {job.experiment.key: job.experiment for job in self.all if not job.given_up}
         to_come = {"to_come": count} if (count := self.to_come()) else {}
         write_grid(self.folder, wanted.values(), {**self.about, **to_come})
@@ -196,9 +204,9 @@ class Grid:
             return False  # the run will say it
         return records is not None and records.done and records.experiment == job.experiment
 
-    def _note(self, job: Job) -> None:
-        """Keep in its folder how a run has ended."""
+    def _keep_ending(self, job: Job) -> None:
+        """Write into the folder of a run how it has ended."""
         if isinstance(job.answer, Done):
-            tidy(job.folder)
+            remove_leftovers(job.folder)
         elif isinstance(job.answer, Failed) and not (self.check_first and job.answer.users_mistake):
             job.answer = keep_failure(job.folder, job.answer)

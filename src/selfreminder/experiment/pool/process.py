@@ -22,7 +22,7 @@ _MOST_DEATHS = 3
 
 @dataclass(eq=False)
 class Job:
-    """One experiment of a grid and how it stands."""
+    """One experiment of a grid, and how far it is."""
 
     experiment: Experiment
     folder: Path
@@ -51,26 +51,27 @@ class Job:
         return self.unwanted and not isinstance(self.answer, Done)
 
     def advance(self, progress: Progress) -> None:
-        """Take note of how far it is."""
+        """Note how far the run is."""
         self.progress = progress
         if self.first_fraction is None:
             # Time before the first word (loading data) counts for nothing.
             self.first_fraction, self.started = progress.fraction, time.monotonic()
 
     def seconds_for_all(self) -> float | None:
-        """How long the whole run takes at the speed seen; None where nothing was seen."""
+        """Estimate how long the whole run takes at the speed seen; None where nothing was seen."""
         if self.started is None or self.progress is None or self.first_fraction is None:
             return None
         share = (1.0 if isinstance(self.answer, Done) else self.progress.fraction) - self.first_fraction
         return ((self.ended or time.monotonic()) - self.started) / share if share > 0.01 else None
 
     def seconds_left(self) -> float | None:
+        """Estimate how long the rest of the run takes; None where nothing was seen."""
         whole = self.seconds_for_all()
         return None if whole is None or self.progress is None else whole * (1 - self.progress.fraction)
 
 
 class Worker:
-    """Takes one job after the other."""
+    """A worker process, which takes one job after the other."""
 
     def __init__(self, data_dir: str | None, first: list[Experiment] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
@@ -91,10 +92,11 @@ class Worker:
 
     @property
     def free(self) -> bool:
+        """Whether it waits for a job."""
         return self.alive and self.job is None
 
     def take(self, job: Job | None) -> None:
-        """Start on a job; None: end."""
+        """Let it start on a job; None: let it end."""
         with suppress(OSError):  # if it is gone, `news` will say so
             self.connection.send(None if job is None else (job.experiment, job.folder))
         if job is None:
@@ -112,7 +114,7 @@ class Worker:
                 self.connection.send(Leave())
 
     def news(self, waiting: deque[Job], stopping: bool) -> Iterator[Job]:
-        """What it has to say: the job that it is about. A job that it could not finish goes back to `waiting`."""
+        """Receive its news; yields the job that they are about. One that it could not finish goes back to `waiting`."""
         try:
             word = self._newest()
         except (EOFError, OSError):
@@ -145,7 +147,7 @@ class Worker:
         yield job
 
     def _newest(self) -> object:
-        """Its newest word on how far it is, or an answer: a parent that is short of time must not fall behind."""
+        """Receive its newest progress, or an answer: a parent that is short of time must not fall behind."""
         word = self.connection.recv()
         while isinstance(word, Progress):
             if self.job is not None:
@@ -156,10 +158,12 @@ class Worker:
         return word
 
     def stop(self) -> None:
+        """Ask it to save the state of its run and to end."""
         if self.process.is_alive():
             self.process.terminate()
 
     def kill(self) -> None:
+        """End it at once."""
         self.process.kill()
         self.process.join()
 
@@ -170,8 +174,8 @@ def _start(connection: Connection, data_dir: str | None, first: list[Experiment]
     work(connection, data_dir, first)
 
 
-def ready(workers: list[Worker]) -> list[Worker]:
-    """Those that have something to say, after a little while at most."""
+def wait_for_news(workers: list[Worker]) -> list[Worker]:
+    """Wait a little for workers that have something to say; returns those."""
     by_connection: dict[Any, Worker] = {worker.connection: worker for worker in workers if worker.alive}
     return [by_connection[connection] for connection in wait(list(by_connection), timeout=0.25)]
 

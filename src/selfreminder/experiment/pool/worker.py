@@ -13,8 +13,7 @@ import torch
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, explain_os_error
 from selfreminder._base.lock import LockedError
-from selfreminder.experiment.pool.failures import TRACE
-from selfreminder.experiment.pool.progress import Busy, Done, Failed, Leave, Left, Progress, Stopped
+from selfreminder.experiment.pool.progress import TRACE, Busy, Done, Failed, Leave, Left, Progress, Stopped
 from selfreminder.experiment.run import check, run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.training import StoppedError
@@ -23,7 +22,7 @@ _TELL_EVERY = 0.2
 
 
 def work(connection: Connection, data_dir: str | None, first: list[Experiment]) -> None:
-    """Take (experiment, folder) pairs from a connection until None comes, or the parent is gone.
+    """Run the (experiment, folder) pairs that come over a connection, until None comes or the parent is gone.
 
     Before it trains at all, it makes sure that the experiments `first` can be run.
     """
@@ -81,7 +80,7 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
 
 
 def _received(connection: Connection) -> bool:
-    """Take a word from the parent; whether there was one, rather than the end of the parent."""
+    """Take a word from the parent; tells whether there was one, rather than the end of the parent."""
     try:
         connection.recv()
     except (EOFError, OSError):

@@ -1,8 +1,9 @@
-"""How many workers there is room for: one per core, fewer where memory would not suffice."""
+"""Estimates: how many workers fit into memory, and how long a run will take."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from selfreminder.data import dataset, source
 from selfreminder.experiment.catalogue import benchmark, references
@@ -12,15 +13,24 @@ _BASE = 600_000_000
 """bytes of a process with torch, a network and its optimiser"""
 _COPIES = 9
 """a data set as it is on disk, as floating-point numbers, and as those of the task at hand"""
+_DATA = ("benchmark", "data", "images", "width", "batch_size", "device")
+_ALIKE = (
+    (*_DATA, "method", "select", "per_class", "per_task", "budget", "memory_batch"),
+    (*_DATA, "method"),
+    _DATA,
+    ("method",),
+    (),
+)
+"""fields in which runs agree whose epochs take about as long, from the most alike"""
 
 
-def cores() -> int:
-    """Cores that this process may use."""
+def count_cores() -> int:
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def need(experiment: Experiment, data_dir: str | None = None) -> int:
-    """About how many bytes a worker takes for an experiment; rather too many than too few."""
+def estimate_memory(experiment: Experiment, data_dir: str | None = None) -> int:
+    """Estimate the bytes that a worker takes for an experiment, rather too many than too few."""
     files = (path for name in experiment.data_sets for path in source.find(dataset(name), data_dir).values())
     size = sum(path.stat().st_size for path in set(files))
     if benchmark(experiment.benchmark).parts_of_data:
@@ -29,16 +39,13 @@ def need(experiment: Experiment, data_dir: str | None = None) -> int:
     return _BASE + size * (_COPIES + experiment.tasks * (8 if experiment.method in references() else 1))
 
 
-def workers_that_fit(
-    experiments: Iterable[Experiment], data_dir: str | None = None, free: int | None = None
-) -> tuple[int, str | None]:
-    """One worker per core, or as many as the free memory holds; in that case a line that says so."""
-    wanted = cores()
-    free = free_memory() if free is None else free
+def count_workers(experiments: Iterable[Experiment], data_dir: str | None = None) -> tuple[int, str | None]:
+    """Count one worker per core, or as many as the free memory holds; in that case with a line that says so."""
+    wanted, free = count_cores(), measure_free_memory()
     if free is None:
         return wanted, None
     like = {(e.data, e.benchmark, e.tasks, e.method in references()): e for e in experiments}
-    largest = max((need(experiment, data_dir) for experiment in like.values()), default=_BASE)
+    largest = max((estimate_memory(experiment, data_dir) for experiment in like.values()), default=_BASE)
     fitting = max(1, free // largest)
     if fitting >= wanted:
         return wanted, None
@@ -49,8 +56,8 @@ def workers_that_fit(
     )
 
 
-def free_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that new processes can have: what the system has left, or a control group leaves if that is less.
+def measure_free_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Measure the bytes that new processes can have: what the system has left, or a control group if that is less.
 
     None where the system does not say.
     """
@@ -60,7 +67,7 @@ def free_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup
 
 
 def _groups(proc: Path, cgroups: Path) -> list[Path]:
-    """The folders of this process's memory control groups, version 1 or 2, with those around them."""
+    """Find the folders of this process's memory control groups, version 1 or 2, with those around them."""
     folders: list[Path] = []
     for line in _text(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -97,3 +104,37 @@ def _text(path: Path) -> str:
 
 def _gb(count: int) -> str:
     return f"{count / 1e9:.1f} GB"
+
+
+def count_epochs(experiment: Experiment) -> int:
+    """Count the epochs of a whole run."""
+    return experiment.tasks * experiment.epochs
+
+
+class RunTimes:
+    """How long whole runs take, by the times of runs that are like them.
+
+    Args:
+        seen: (experiment, the part of it that was done, the seconds that it took), as often as there are any.
+    """
+
+    def __init__(self, seen: Iterable[tuple[Experiment, float, float]]) -> None:
+        self._totals: dict[tuple[Any, ...], tuple[float, float]] = {}
+        for experiment, part, seconds in seen:
+            for key in _keys(experiment):
+                work, time = self._totals.get(key, (0.0, 0.0))
+                self._totals[key] = work + part * count_epochs(experiment), time + seconds
+
+    def __bool__(self) -> bool:
+        """Whether anything was seen."""
+        return bool(self._totals)
+
+    def estimate(self, experiment: Experiment) -> float | None:
+        """Estimate the seconds of a whole run, by the runs that are most like it; None if nothing was seen."""
+        found = next((self._totals[key] for key in _keys(experiment) if key in self._totals), None)
+        return None if found is None else count_epochs(experiment) * found[1] / found[0]
+
+
+def _keys(experiment: Experiment) -> Iterator[tuple[Any, ...]]:
+    for names in _ALIKE:
+        yield (names, *(getattr(experiment, name) for name in names))
