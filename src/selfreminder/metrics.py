@@ -21,7 +21,11 @@ def task_average(matrix: Matrix) -> list[float]:
 
 
 def first_task(matrix: Matrix) -> list[float]:
-    """Accuracy on the first task, after each task."""
+    """Accuracy on the first task, after each task.
+
+    >>> first_task([[0.9], [0.5, 0.7]])
+    [0.9, 0.5]
+    """
     return [row[0] for row in matrix]
 
 
@@ -82,7 +86,7 @@ def intransigence(matrix: Matrix, joint: Matrix) -> float:
 
 
 def rho(matrix: Matrix, joint: Matrix, chance: Sequence[float]) -> list[float | None]:
-    """HAT's forgetting ratio (Serrà et al. 2018) after each task: 0 is as good as joint training, −1 is chance.
+    """HAT's forgetting ratio (Serrà et al. 2018) after each task: 0 is as good as joint training, −1 is guessing.
 
     ρ[t] = mean over τ ≤ t of (R[t][τ] − c[τ]) / (J[t][τ] − c[τ]) − 1, with J the matrix of joint training on
     the tasks 1…t and c the accuracy of guessing, see `stratified_chance`. None for a t where J[t][τ] − c[τ] is

@@ -68,3 +68,14 @@ class Benchmark:
     """run joint training too, the reference of the forgetting ratio ρ"""
     summary: str = ""
     """the first line of its file's docstring, without the full stop"""
+
+
+SplitBenchmark = partial(
+    Benchmark,
+    methods=HEAD_PER_TASK_METHODS,
+    head_per_task=True,
+    parts_of_data=True,
+    splits_classes=True,
+    compares_with_reference=True,
+)
+"""A `Benchmark` whose tasks are classes of one data set, with a head each."""

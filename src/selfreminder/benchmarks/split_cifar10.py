@@ -1,15 +1,10 @@
 """CIFAR10 in five tasks of two classes, a head each."""
 
-from selfreminder.benchmarks.base import HEAD_PER_TASK_METHODS, Benchmark, HatScale
+from selfreminder.benchmarks.base import HatScale, SplitBenchmark
 from selfreminder.benchmarks.stream import make_split_stream
 
-BENCHMARK = Benchmark(
+BENCHMARK = SplitBenchmark(
     model="cifar100-alexnet",
-    methods=HEAD_PER_TASK_METHODS,
-    head_per_task=True,
-    parts_of_data=True,
-    splits_classes=True,
-    compares_with_reference=True,
     scales={
         "demo": HatScale(data="generated-10", tasks=5, epochs=2, width=1 / 16, seeds=1, per_class=5),
         "small": HatScale(

@@ -1,15 +1,10 @@
 """CIFAR100 in ten tasks of ten classes, a head each."""
 
-from selfreminder.benchmarks.base import HEAD_PER_TASK_METHODS, Benchmark, HatScale
+from selfreminder.benchmarks.base import HatScale, SplitBenchmark
 from selfreminder.benchmarks.stream import make_split_stream
 
-BENCHMARK = Benchmark(
+BENCHMARK = SplitBenchmark(
     model="cifar100-alexnet",
-    methods=HEAD_PER_TASK_METHODS,
-    head_per_task=True,
-    parts_of_data=True,
-    splits_classes=True,
-    compares_with_reference=True,
     scales={
         "demo": HatScale(data="generated-100", tasks=10, epochs=2, width=1 / 16, seeds=1, per_class=2),
         # Batches of 64 are 35 steps an epoch, too few for HAT to learn a task.

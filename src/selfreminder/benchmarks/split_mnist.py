@@ -2,18 +2,14 @@
 
 from functools import partial
 
-from selfreminder.benchmarks.base import HEAD_PER_TASK_METHODS, Benchmark, Scale
+from selfreminder.benchmarks.base import HEAD_PER_TASK_METHODS, Scale, SplitBenchmark
 from selfreminder.benchmarks.stream import make_split_stream
 
 _TwoDigits = partial(Scale, tasks=5, batch_size=64)  # a task has a fifth of the images
 
-BENCHMARK = Benchmark(
+BENCHMARK = SplitBenchmark(
     model="mnist-mlp",
     methods=("sgd", "adam", *HEAD_PER_TASK_METHODS[1:]),
-    head_per_task=True,
-    parts_of_data=True,
-    splits_classes=True,
-    compares_with_reference=True,
     scales={
         "demo": _TwoDigits(data="embedded-mnist", epochs=20, width=0.25, seeds=3, per_class=10),
         "small": _TwoDigits(data="mnist", images=10_000, epochs=20, width=0.25, seeds=3, per_class=50),

