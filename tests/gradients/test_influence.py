@@ -12,7 +12,7 @@ from selfreminder import methods
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.stream import Split, Stream, Task
-from selfreminder.gradients.influence import influence
+from selfreminder.gradients.influence import estimate_influence
 from selfreminder.gradients.per_sample import Inputs
 from selfreminder.reminder.reminder import Reminder
 from selfreminder.selection import find
@@ -76,7 +76,7 @@ def logistic() -> tuple[nn.Linear, Data, Data]:
 @pytest.mark.parametrize("solver", ["cg", "lissa"])
 def test_is_the_effect_of_leaving_a_point_out(solver: str, logistic: tuple[nn.Linear, Data, Data]) -> None:
     model, (x, y), validation = logistic
-    got = influence(model, call, x, y, validation, damping=DECAY, solver=solver, tolerance=1e-6)
+    got = estimate_influence(model, call, x, y, validation, damping=DECAY, solver=solver, tolerance=1e-6)
     loss = F.cross_entropy(model(validation[0]), validation[1]).item()
     changes = []
     for i in range(len(y)):
@@ -95,7 +95,7 @@ def test_solvers_agree(logistic: tuple[nn.Linear, Data, Data]) -> None:
     model, data, validation = logistic
 
     def by(**options) -> Tensor:
-        return influence(model, call, *data, validation, damping=DECAY, tolerance=1e-9, **options)
+        return estimate_influence(model, call, *data, validation, damping=DECAY, tolerance=1e-9, **options)
 
     exact = by()
     torch.testing.assert_close(by(solver="lissa", iterations=1000), exact, rtol=1e-3, atol=1e-5)
@@ -148,7 +148,7 @@ def least_eigenvalue(model: nn.Module, data: Data) -> float:
 def test_is_the_dense_solution(solver: str, iterations: int, batch_size: int, rtol: float) -> None:
     model, data, validation = network(), clouds(40, 2), clouds(30, 3)
     assert least_eigenvalue(model, data) > -0.5
-    got = influence(
+    got = estimate_influence(
         *(model, call, *data, validation),
         damping=0.5,
         solver=solver,
@@ -165,7 +165,7 @@ def test_negative_curvature_raises_damping_tenfold(solver: str) -> None:
     model, data, validation = network(), clouds(40, 2), clouds(30, 3)
     least = least_eigenvalue(model, data)
     assert -0.5 < least < -0.05
-    got = influence(
+    got = estimate_influence(
         model, call, *data, validation, damping=0.005, solver=solver, iterations=500, tolerance=1e-6, batch_size=64
     )
     wanted = dense(model, data, validation, 0.5)
@@ -176,7 +176,7 @@ def test_lissa_knows_negative_curvature_from_the_start() -> None:
     """Too few steps to run away, and the damping is raised all the same."""
     model, data, validation = network(), clouds(40, 2), clouds(30, 3)
     little, much = (
-        influence(model, call, *data, validation, damping=damping, solver="lissa", iterations=2)
+        estimate_influence(model, call, *data, validation, damping=damping, solver="lissa", iterations=2)
         for damping in (0.005, 0.5)
     )
     torch.testing.assert_close(little, much)
@@ -185,19 +185,21 @@ def test_lissa_knows_negative_curvature_from_the_start() -> None:
 def test_frozen_parameters_are_left_out() -> None:
     model, data, validation = network(), clouds(40, 2), clouds(30, 3)
     model[0].requires_grad_(False)
-    got = influence(model, call, *data, validation, damping=1.0, tolerance=1e-9)
+    got = estimate_influence(model, call, *data, validation, damping=1.0, tolerance=1e-9)
     torch.testing.assert_close(got, dense(model, data, validation, 1.0))
     with pytest.raises(SelfReminderError, match="no parameter of the model requires a gradient"):
-        influence(model.requires_grad_(False), call, *data, validation)
+        estimate_influence(model.requires_grad_(False), call, *data, validation)
 
 
 def test_the_hessian_of_some_samples() -> None:
     model, data, validation = network(), clouds(40, 2), clouds(30, 3)
     few = torch.randperm(40, generator=seeded(5))[:15]
-    got = influence(model, call, *data, validation, damping=1.0, tolerance=1e-9, samples=15, generator=seeded(5))
+    got = estimate_influence(
+        model, call, *data, validation, damping=1.0, tolerance=1e-9, samples=15, generator=seeded(5)
+    )
     part = data[0][few], data[1][few]
     torch.testing.assert_close(got, dense(model, data, validation, 1.0, part))
-    assert not torch.allclose(got, influence(model, call, *data, validation, damping=1.0, tolerance=1e-9))
+    assert not torch.allclose(got, estimate_influence(model, call, *data, validation, damping=1.0, tolerance=1e-9))
 
 
 class Attentive(nn.Module):
@@ -227,7 +229,7 @@ def test_other_networks_and_inputs_by_name() -> None:
 
     # So much damping that the Hessian does not matter: the products of the gradients remain.
     damping = 1e7
-    got = influence(model, logits_of, inputs, labels, (inputs, labels), damping=damping, batch_size=5)
+    got = estimate_influence(model, logits_of, inputs, labels, (inputs, labels), damping=damping, batch_size=5)
     gradients = []
     for i in range(12):
         loss = F.cross_entropy(model.eval()(x[i : i + 1], inputs["scale"][i : i + 1]), labels[i : i + 1])
@@ -248,7 +250,7 @@ def test_the_model_is_left_as_it_was(solver: str) -> None:
     torch.manual_seed(4)
     with torch.no_grad():
         first, again = (
-            influence(model, call, *data, validation, solver=solver, iterations=5, samples=30, batch_size=10)
+            estimate_influence(model, call, *data, validation, solver=solver, iterations=5, samples=30, batch_size=10)
             for _ in range(2)
         )
     assert torch.equal(first, again) and not first.requires_grad
@@ -271,11 +273,11 @@ def test_what_is_asked_for_wrongly_is_refused() -> None:
     }
     for message, options in wrong.items():
         with pytest.raises(SelfReminderError, match=message):
-            influence(model, call, *data, validation, **options)
+            estimate_influence(model, call, *data, validation, **options)
     with pytest.raises(SelfReminderError, match="no influence of 10 points on 0"):
-        influence(model, call, *data, (data[0][:0], data[1][:0]))
+        estimate_influence(model, call, *data, (data[0][:0], data[1][:0]))
     with pytest.raises(SelfReminderError, match="the logits carry no gradient"):
-        influence(model, lambda model, x: model(x).detach(), *data, validation)
+        estimate_influence(model, lambda model, x: model(x).detach(), *data, validation)
 
 
 @pytest.mark.parametrize("solver", ["cg", "lissa"])
@@ -283,7 +285,7 @@ def test_what_is_not_finite_is_hopeless(solver: str) -> None:
     model, data, validation = network(), clouds(10, 2), clouds(10, 3)
     data[0][3] = torch.nan
     with pytest.raises(SelfReminderError, match="not finite, also with damping 1e"):
-        influence(model, call, *data, validation, solver=solver)
+        estimate_influence(model, call, *data, validation, solver=solver)
 
 
 # Selection -----------------------------------------------------------------------------------------------------

@@ -113,7 +113,8 @@ def test_the_first_schema_is_still_read(memory: Memory, path: Path) -> None:
         "sources": memory.sources.to(torch.int64),
         "width": memory.widths,
     }
-    about = {"schema": 1, "codecs": memory.codecs, "selection_names": ["given"], "next_id": 40}
+    codecs = {name: x.codec for name, x in memory.inputs.items()}
+    about = {"schema": 1, "codecs": codecs, "selection_names": ["given"], "next_id": 40}
     about["sha256"] = memory_file._content_hash(columns, about)
     tensor_file.write(path, columns, "selfreminder", about)
     old = open_memory(path)

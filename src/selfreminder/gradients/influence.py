@@ -27,7 +27,7 @@ _RAISES = 8
 _LANCZOS_STEPS = 20
 
 
-def influence(
+def estimate_influence(
     model: nn.Module,
     logits_of: LogitFunction,
     inputs: Inputs,
@@ -61,7 +61,7 @@ def influence(
         generator: for all random choice.
 
     >>> x, y = torch.rand(20, 4), torch.arange(20) % 3
-    >>> influence(nn.Linear(4, 3), lambda model, x: model(x), x, y, (x, y)).shape
+    >>> estimate_influence(nn.Linear(4, 3), lambda model, x: model(x), x, y, (x, y)).shape
     torch.Size([20])
     """
     if solver not in SOLVERS:

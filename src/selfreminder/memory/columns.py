@@ -1,13 +1,17 @@
 """What a memory is made of: equal-length columns, the facts beside them, and the bytes that they take."""
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import share_evenly
 from selfreminder.memory import codec
 from selfreminder.memory.codec import Encoded
 from selfreminder.memory.fingerprint import Fingerprint
@@ -75,11 +79,6 @@ class Columns:
         """(n,) how many logits of each item count."""
         widest = self.kept_logits.shape[0]
         return torch.full_like(self.ids, widest, dtype=torch.int16) if self.width is None else self.width
-
-    @property
-    def codecs(self) -> dict[str, str]:
-        """How each input is kept."""
-        return {name: x.codec for name, x in self.inputs.items()}
 
     @property
     def device(self) -> torch.device:
@@ -184,3 +183,39 @@ class Columns:
         for encoded in self.inputs.values():
             each = each + encoded.item_nbytes()
         return torch.nn.functional.pad(each.cumsum(0), (1, 0))
+
+
+def find_rows_within(budget: int, before: Tensor, counts: Sequence[int]) -> list[tuple[int, int]]:
+    """The first rows of each task, as start and end, that are even over tasks and have at most `budget` bytes.
+
+    Args:
+        before: (n + 1,) bytes of the items before each place.
+        counts: items of each task.
+
+    >>> find_rows_within(50, torch.arange(9) * 10, [6, 2])
+    [(0, 3), (6, 8)]
+    """
+    starts = list(accumulate(counts, initial=0))
+
+    def rows(items: int) -> list[tuple[int, int]]:
+        return [(start, start + share) for start, share in zip(starts, share_evenly(items, counts))]
+
+    def size(items: int) -> int:
+        return sum(int(before[end] - before[start]) for start, end in rows(items))
+
+    return rows(max(bisect_right(range(len(before)), budget, key=size) - 1, 0))
+
+
+def interleave_classes(labels: Tensor, older: int) -> Tensor:
+    """(n,) an order in which items from `older` on rank among those before them.
+
+    The first of every class come first, older before newer, then the second of every class.
+
+    >>> interleave_classes(torch.tensor([0, 0, 1, 0, 1]), older=3).tolist()
+    [0, 2, 3, 4, 1]
+    """
+    turns, seen = [], Counter[tuple[bool, int]]()
+    for place, label in enumerate(labels.tolist()):
+        turns.append(seen[place >= older, label])
+        seen[place >= older, label] += 1
+    return torch.argsort(torch.tensor(turns), stable=True)

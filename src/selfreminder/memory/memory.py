@@ -1,19 +1,16 @@
 """Memory: a few old items with the logits that the model gave them. A value: ``memory = memory + remembered``."""
 
 import dataclasses
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder._base.sizes import share_evenly, show_bytes
+from selfreminder._base.sizes import show_bytes
 from selfreminder.memory import codec
 from selfreminder.memory.codec import Encoded
-from selfreminder.memory.columns import ReservoirState
+from selfreminder.memory.columns import ReservoirState, find_rows_within, interleave_classes
 from selfreminder.memory.fingerprint import Fingerprint
 from selfreminder.memory.sampling import MemoryBatch as MemoryBatch
 from selfreminder.memory.sampling import ReadableColumns
@@ -46,7 +43,20 @@ class Memory(ReadableColumns):
         time: int | None = None,
         fingerprint: Fingerprint | None = None,
     ) -> "Memory":
-        """A memory of one task, best items first; `codecs` is one name for all inputs or one for each."""
+        """Make a memory of one task.
+
+        Args:
+            inputs: (n, …) by name, best items first; or as they are encoded already.
+            logits: (n, K) that the model gave them.
+            task: its number.
+            labels: (n,) classes; unknown without them.
+            sources: (n,) where each item came from; unknown without them.
+            codecs: how inputs are kept, one name for all or one for each.
+            logit_codec: how logits are kept.
+            selection: by what the items were chosen.
+            time: when, in seconds since 1970.
+            fingerprint: what gave the logits.
+        """
         if logits.ndim != 2:
             raise SelfReminderError(f"logits have the shape (items, classes), not {tuple(logits.shape)}")
         if not 0 <= task <= _MOST:
@@ -249,42 +259,3 @@ def _widen(logits: Encoded, width: int) -> Encoded:
 
 def _times(memory: Memory) -> Tensor:
     return torch.full_like(memory.sources, UNKNOWN) if memory.times is None else memory.times
-
-
-# Budgets -----------------------------------------------------------------------------------------------------
-
-
-def find_rows_within(budget: int, before: Tensor, counts: Sequence[int]) -> list[tuple[int, int]]:
-    """The first rows of each task, as start and end, that are even over tasks and have at most `budget` bytes.
-
-    Args:
-        before: (n + 1,) bytes of the items before each place.
-        counts: items of each task.
-
-    >>> find_rows_within(50, torch.arange(9) * 10, [6, 2])
-    [(0, 3), (6, 8)]
-    """
-    starts = list(accumulate(counts, initial=0))
-
-    def rows(items: int) -> list[tuple[int, int]]:
-        return [(start, start + share) for start, share in zip(starts, share_evenly(items, counts))]
-
-    def size(items: int) -> int:
-        return sum(int(before[end] - before[start]) for start, end in rows(items))
-
-    return rows(max(bisect_right(range(len(before)), budget, key=size) - 1, 0))
-
-
-def interleave_classes(labels: Tensor, older: int) -> Tensor:
-    """(n,) an order in which items from `older` on rank among those before them.
-
-    The first of every class come first, older before newer, then the second of every class.
-
-    >>> interleave_classes(torch.tensor([0, 0, 1, 0, 1]), older=3).tolist()
-    [0, 2, 3, 4, 1]
-    """
-    turns, seen = [], Counter[tuple[bool, int]]()
-    for place, label in enumerate(labels.tolist()):
-        turns.append(seen[place >= older, label])
-        seen[place >= older, label] += 1
-    return torch.argsort(torch.tensor(turns), stable=True)

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -198,7 +199,7 @@ class Reminder:
         """
         if not len(self.memory):
             return torch.zeros((), device=find_device(model))
-        return add_gradient(lambda: self.penalty(model), optimizer, loss_scale)
+        return add_gradient(partial(self.penalty, model), optimizer, loss_scale)
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> RemovableHandle:
         """Add the penalty's gradient at every `optimizer.step()`, so that the loop stays as it is.
@@ -206,7 +207,7 @@ class Reminder:
         Once per step, whatever gradients were accumulated, after your own clipping. `remove()` of the handle ends
         it. A closure is refused: it would overwrite the gradient.
         """
-        return call_before_step(lambda optimizer: self.add_gradient(model, optimizer), optimizer)
+        return call_before_step(partial(self.add_gradient, model), optimizer)
 
     # When it has been learned -------------------------------------------------------------------------
 

@@ -16,12 +16,21 @@ from typing import TYPE_CHECKING, Any
 from selfreminder._base.errors import SelfReminderError, unknown
 
 if TYPE_CHECKING:
-    from selfreminder.selection.base import Selection
+    from selfreminder.selection.base import Candidates, Selection
+
+__all__ = ["ALIASES", "GROUP", "Candidates", "Selection", "find", "names", "parse", "summary"]
 
 GROUP = "selfreminder.selections"
 ALIASES = {"influence+": ("influence", {"keep": "harmful"})}
 """other names: a selection with options"""
 _FOLDER = Path(__file__).parent
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name of `selfreminder.selection.base`, which needs torch, when it is first used."""
+    if name not in ("Candidates", "Selection"):
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.base"), name)
 
 
 @cache

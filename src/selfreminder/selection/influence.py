@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder.gradients.influence import influence
+from selfreminder.gradients.influence import estimate_influence
 from selfreminder.selection.base import Candidates
 
 KEEP = ("helpful", "harmful")
@@ -24,7 +24,7 @@ def select(
     Args:
         candidates: what there is to choose from, with validation data.
         keep: "helpful", or for contrast "harmful": the reverse.
-        damping, solver, iterations: see `selfreminder.gradients.influence.influence`.
+        damping, solver, iterations: see `selfreminder.gradients.estimate_influence`.
         samples: so many candidates at most, drawn at random, give the Hessian.
     """
     if keep not in KEEP:
@@ -35,7 +35,7 @@ def select(
             "of points that the model was not trained on"
         )
     order = torch.argsort(
-        influence(
+        estimate_influence(
             candidates.model,
             candidates.logits_of,
             candidates.inputs,
