@@ -1,10 +1,15 @@
+import contextlib
+import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -30,53 +35,91 @@ def times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.glob(f"*/{RECORDS}")}
 
 
-def test_tune(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["tune", *TINY, "--methods", "fsr-logit,adam", "--values", "strength=0.1,1000"]
-    command += ["--per-class", "1", "--jobs", "1"]
-    (in_folder / "mine.toml").write_text("# mine\n[permuted-mnist.demo.fsr-logit]\nstrength = 5\n")
-    assert main([*command, "--into", "mine.toml"]) == 0
-    captured = capsys.readouterr()
-    assert "nothing to tune for adam" in captured.err
-    assert "fsr-logit strength 0.1: validation 0." in captured.err
-    assert "is the smallest candidate" in captured.out or "is the largest candidate" in captured.out
+TUNE = [
+    "tune",
+    *TINY,
+    "--methods",
+    "fsr-logit,adam",
+    "--values",
+    "strength=0.1,1000",
+    "--per-class",
+    "1",
+    "--jobs",
+    "1",
+]
+NAME = "tune-permuted-mnist-demo-1-per-class-tasks-2-epochs-1-width-0.06"
+
+
+@pytest.fixture(scope="module")
+def tuned_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """Where TUNE was run, with a table of the user's own to put its result into, and what it said."""
+    folder, out, err = tmp_path_factory.mktemp("tuned"), io.StringIO(), io.StringIO()
+    (folder / "mine.toml").write_text("# mine\n[permuted-mnist.demo.fsr-logit]\nstrength = 5\n")
+    with contextlib.chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        assert main([*TUNE, "--into", "mine.toml"]) == 0
+    return folder, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def tuned_folder(tuned_once: tuple[Path, str, str], in_folder: Path) -> Path:
+    """The folder of a tuning in the current one: a copy, to which a test may add."""
+    shutil.copytree(tuned_once[0], in_folder, dirs_exist_ok=True)
     (folder,) = (in_folder / "runs").iterdir()
-    assert folder.name == "tune-permuted-mnist-demo-1-per-class-tasks-2-epochs-1-width-0.06"
-    before = times(folder)
-    assert len(before) == 4
-    entry = tomllib.loads((folder / "tuned.toml").read_text())["permuted-mnist"]["demo"]["fsr-logit"]
-    entry = entry["at_per_class"]["1"]
+    return folder
+
+
+def read_entry(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text())["permuted-mnist"]["demo"]["fsr-logit"]["at_per_class"]["1"]
+
+
+def test_what_tune_says(tuned_once: tuple[Path, str, str]) -> None:
+    _, out, err = tuned_once
+    assert "nothing to tune for adam" in err
+    assert "fsr-logit strength 0.1: validation 0." in err
+    assert "is the smallest candidate" in out or "is the largest candidate" in out
+
+
+def test_what_tune_writes(tuned_folder: Path) -> None:
+    assert tuned_folder.name == NAME
+    runs = times(tuned_folder)
+    assert len(runs) == 4
+    entry = read_entry(tuned_folder / "tuned.toml")
     assert entry["seeds"] == [100, 101]
     assert entry["where"] == {"tasks": 2, "epochs": 1, "width": 0.06}
     assert entry["command"].endswith("--per-class 1 --tasks 2 --epochs 1 --width 0.06 --values strength=0.1,1000")
     assert max(entry["validation"], key=lambda name: entry["validation"][name]) == f"{entry['strength']:g}"
-    values = {f"{records.experiment.strength:g}": [] for path in before if (records := read_records(path.parent))}
-    for path in before:
+    values: dict[str, list[float]] = {}
+    for path in runs:
         records = read_records(path.parent)
         assert records is not None
-        values[f"{records.experiment.strength:g}"].append(sum(records.validation[-1]) / 2)
+        values.setdefault(f"{records.experiment.strength:g}", []).append(sum(records.validation[-1]) / 2)
     assert entry["validation"] == {name: round(sum(found) / 2, 4) for name, found in values.items()}
-    assert (folder / "fsr-logit-strength.png").exists()
-    mine = (in_folder / "mine.toml").read_text()
-    assert mine.startswith("# mine\n[permuted-mnist.demo.fsr-logit]\nstrength = 5\n")
-    assert tomllib.loads(mine)["permuted-mnist"]["demo"]["fsr-logit"]["at_per_class"]["1"] == entry
+    assert (tuned_folder / "fsr-logit-strength.png").exists()
 
-    assert main([*command, "--into", "new.toml"]) == 0
-    assert (in_folder / "new.toml").read_text() == (folder / "tuned.toml").read_text()
-    assert times(folder) == before
-    capsys.readouterr()
 
-    # Again, with one more candidate: what was run is not run again.
-    assert main([*command, "--values", "strength=3", "--json"]) == 0
+def test_tune_into_a_table(tuned_folder: Path, in_folder: Path) -> None:
+    """What the table has already stays; one that there is not is made, and nothing is run again for it."""
+    before = times(tuned_folder)
+    mine = in_folder / "mine.toml"
+    assert mine.read_text().startswith("# mine\n[permuted-mnist.demo.fsr-logit]\nstrength = 5\n")
+    assert read_entry(mine) == read_entry(tuned_folder / "tuned.toml")
+    assert main([*TUNE, "--into", "new.toml"]) == 0
+    assert (in_folder / "new.toml").read_text() == (tuned_folder / "tuned.toml").read_text()
+    assert times(tuned_folder) == before
+
+
+def test_tune_again_with_one_more_candidate(tuned_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was run is not run again; and a comparison takes what was chosen."""
+    before = times(tuned_folder)
+    assert main([*TUNE, "--values", "strength=3", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     (result,) = answer["results"]
     assert [trial["settings"] for trial in result["trials"]] == [{"strength": s} for s in (0.1, 3.0, 1000.0)]
     assert result["validation"]["stderr"] is not None
-    after = times(folder)
+    after = times(tuned_folder)
     assert len(after) == 6
     assert after.items() >= before.items()
-
-    # A comparison takes what was chosen.
-    at = {"methods": ("fsr-logit",), "size": Size(1), "tuned": folder / "tuned.toml"}
+    at = {"methods": ("fsr-logit",), "size": Size(1), "tuned": tuned_folder / "tuned.toml"}
     compared = Comparison(benchmark="permuted-mnist", **at)
     assert compared.experiments[0].strength == result["chosen"]["strength"]
     assert compared.untuned == []

@@ -44,17 +44,8 @@ from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.status import read_status
 from selfreminder.training import StoppedError
+from tiny import TINY
 
-TINY = Experiment(
-    benchmark="permuted-mnist",
-    method="adam",
-    data="embedded-mnist",
-    images=300,
-    tasks=2,
-    epochs=2,
-    width=0.05,
-    per_class=2,
-)
 SPEC = """
 benchmark = "permuted-mnist"
 data = "embedded-mnist"

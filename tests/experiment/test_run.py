@@ -32,18 +32,9 @@ from selfreminder.experiment.tuning.tuned import describe_untuned, find_tuned
 from selfreminder.memory.file import open_memory
 from selfreminder.methods.adam import Adam
 from selfreminder.training import StoppedError, Training
+from tiny import TINY
 
-SMALL = Experiment(
-    benchmark="permuted-mnist",
-    method="fsr-logit",
-    data="embedded-mnist",
-    images=600,
-    tasks=3,
-    epochs=2,
-    width=1 / 16,
-    per_class=2,
-    strength=0.1,
-)
+SMALL = replace(TINY, method="fsr-logit", images=600, tasks=3, width=1 / 16, strength=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done, Failed, Left, Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS
 from selfreminder.experiment.run import run
-from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.status import read_status
 from selfreminder.experiment.tuning.search import Choice, Search, describe_choice
 from selfreminder.experiment.tuning.study import Study, TrialResult, open_journal
+from tiny import TINY
 from tunings import make_records, tuning
 
 
@@ -126,17 +126,8 @@ def finish(search: Search) -> Search:
     return search
 
 
-LONG = Experiment(
-    benchmark="permuted-mnist",
-    method="adam",
-    data="embedded-mnist",
-    images=2000,
-    tasks=10,
-    epochs=4,
-    width=0.05,
-    per_class=2,
-)
-SHORT = replace(LONG, images=300, tasks=2, epochs=1)
+LONG = replace(TINY, images=2000, tasks=10, epochs=4)
+SHORT = replace(TINY, epochs=1)
 
 
 def children() -> list[int]:

@@ -15,36 +15,26 @@ from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.table import list_columns, records
 from selfreminder.training import StoppedError
+from tiny import TINY
 
 DOCS = Path(__file__).parents[2] / "docs"
-TINY = Experiment(
-    benchmark="permuted-mnist",
-    method="fsr-logit",
-    data="embedded-mnist",
-    images=300,
-    tasks=3,
-    epochs=1,
-    width=0.05,
-    per_class=2,
-    strength=1,
-    probe=1,
-)
+SHORT = replace(TINY, method="fsr-logit", tasks=3, epochs=1, strength=1, probe=1)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run that is done, one that was stopped after its first task, one with heads and measures of another grid."""
     folder = tmp_path_factory.mktemp("grid")
-    partial = replace(TINY, seed=1)
-    run(TINY, folder / TINY.key)
+    partial = replace(SHORT, seed=1)
+    run(SHORT, folder / SHORT.key)
     count = iter(range(1000))
     with pytest.raises(StoppedError):
         run(partial, folder / partial.key, stop=lambda: next(count) == 8)  # its evaluation asks four times too
     hat = replace(
-        TINY, method="hat", benchmark="split-mnist", tasks=2, per_class=None, per_task=3, options={"clamp": 5.0}
+        SHORT, method="hat", benchmark="split-mnist", tasks=2, per_class=None, per_task=3, options={"clamp": 5.0}
     )
     run(hat, folder / hat.key)
-    write_grid(folder, [TINY, partial, replace(TINY, seed=2)], {})
+    write_grid(folder, [SHORT, partial, replace(SHORT, seed=2)], {})
     return folder
 
 
@@ -54,7 +44,7 @@ def test_rows(folder: Path) -> None:
     assert len(rows) == len(done) + len(partial) == 6 + 1
     assert all(list(row) == list(list_columns()) for row in rows)
     assert [(row["after_task"], row["on_task"]) for row in done] == [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
-    found = read_records(folder / TINY.key)
+    found = read_records(folder / SHORT.key)
     assert found is not None
     for row in done:
         task = found.tasks[row["after_task"]]
@@ -63,7 +53,7 @@ def test_rows(folder: Path) -> None:
         assert row["flips"] == task["flips"][row["on_task"]]
         assert row["bytes"] == task["bytes"]
         assert row["chance"] == 0.1
-        assert (row["run"], row["done"], row["validation_share"]) == (TINY.key, True, 0.1)
+        assert (row["run"], row["done"], row["validation_share"]) == (SHORT.key, True, 0.1)
     assert [row["done"] for row in partial] == [False]
     assert all(isinstance(row["strength"], float) for row in rows)  # however it was written
 
@@ -79,7 +69,7 @@ def test_which_runs(folder: Path, tmp_path: Path) -> None:
     every = records(folder, every=True)
     assert {row["method"] for row in every} == {"fsr-logit", "hat"}
     assert {row["options"] for row in every} == {"{}", '{"clamp": 5.0}'}
-    assert records(str(folder / TINY.key)) == [row for row in every if row["run"] == TINY.key]
+    assert records(str(folder / SHORT.key)) == [row for row in every if row["run"] == SHORT.key]
     for place, message in ((tmp_path, "holds no runs"), (tmp_path / "nowhere", "nowhere does not exist")):
         with pytest.raises(SelfReminderError, match=message):
             records(place)
@@ -193,7 +183,7 @@ def test_committed_records_follow_the_schema(schema: dict[str, Any]) -> None:
 
 def test_the_schema_says_no(folder: Path, schema: dict[str, Any]) -> None:
     """Each of these changes to a line makes it wrong."""
-    lines = (folder / TINY.key / RECORDS).read_text().splitlines()
+    lines = (folder / SHORT.key / RECORDS).read_text().splitlines()
     start, task = json.loads(lines[0]), next(event for line in lines if (event := json.loads(line))["event"] == "task")
     for event, change in [
         (start, {"versions": {}}),

@@ -14,10 +14,10 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks.models import Heads, Network, build_model
 from selfreminder.benchmarks.stream import Parts, Split, Stream, Task
 from selfreminder.experiment.run import run
-from selfreminder.experiment.spec import Experiment
 from selfreminder.methods.base import Batch, Method, Step
 from selfreminder.methods.hat import Hat, MaskedNetwork
 from selfreminder.training import StoppedError, Training, TrainState, Watcher, train
+from tiny import TINY
 
 HOW = Training(epochs=2, batch_size=64, optimizer="sgd", lr=0.2, weight_decay=0.1, seed=5)
 TASKS = 3
@@ -341,10 +341,8 @@ def test_it_learns_and_forgets_less_than_fine_tuning(headed: list[Task]) -> None
 
 
 def test_capacity_is_recorded(tmp_path: Path) -> None:
-    experiment = Experiment(
-        benchmark="split-mnist", method="hat", data="embedded-mnist", images=400, tasks=2, epochs=2, width=1 / 16
-    )
-    records = run(replace(experiment, per_class=2, lr=0.2), tmp_path)
+    experiment = replace(TINY, benchmark="split-mnist", method="hat", images=400, width=1 / 16, lr=0.2)
+    records = run(experiment, tmp_path)
     used = [task["measures"]["capacity used"] for task in records.tasks]
     assert 0 < used[0] <= used[1] <= 1
     assert "capacity of layer 4" in records.tasks[0]["measures"]

@@ -401,7 +401,7 @@ def test_save_and_load(digits: Stream, tmp_path: Path) -> None:
     assert loaded.penalty(new).item() == 2 * reminder.penalty(new).item() > 0
 
 
-def test_bad_input(digits: Stream) -> None:
+def test_nothing_is_remembered_of_a_mistake(digits: Stream) -> None:
     model, x, y = digits_model(), digits[0].train.x, digits[0].train.y
     reminder = Reminder()
     with pytest.raises(SelfReminderError, match="exactly one of per_class"):
@@ -413,6 +413,11 @@ def test_bad_input(digits: Stream) -> None:
     with pytest.raises(SelfReminderError, match="raise the budget"):
         reminder.remember(model, x, y, budget=100)
     assert len(reminder.memory) == 0
+
+
+def test_bad_models(digits: Stream) -> None:
+    model, x, y = digits_model(), digits[0].train.x, digits[0].train.y
+    reminder = Reminder()
     reminder.remember(model, x, y, per_class=1)
     wide, lenient = nn.Linear(784, 20), Reminder(reminder.memory, stale="warn")
     for call in (reminder.penalty, lambda model: reminder.forward(model, x)):
@@ -427,6 +432,14 @@ def test_bad_input(digits: Stream) -> None:
             call(wide)
     with pytest.raises(SelfReminderError, match=r"the model gives a tensor of shape \(10, 1, 784\)"):
         Reminder(batch_size=64).remember(nn.Unflatten(1, (1, 784)), x, y, per_class=1, task=0)
+    with pytest.raises(SelfReminderError, match="the model gives a tuple"):
+        Reminder(reminder.memory, logits_of=lambda model, x, task: (model(x),)).penalty(model)
+
+
+def test_bad_inputs_and_labels(digits: Stream) -> None:
+    model, x, y = digits_model(), digits[0].train.x, digits[0].train.y
+    reminder = Reminder()
+    reminder.remember(model, x, y, per_class=1)
     for inputs, message in (([1.0], "the data is a tensor"), ({}, "0 inputs"), ({"a": x, "b": x[:3]}, "one length")):
         with pytest.raises(SelfReminderError, match=message):
             reminder.remember(model, inputs, y, per_class=1)
@@ -438,8 +451,9 @@ def test_bad_input(digits: Stream) -> None:
         reminder.remember(model, x, y, per_class=1, task=-1)
     with pytest.raises(SelfReminderError, match="not finite"):
         reminder.remember(model, x * float("nan"), y, per_class=1)
-    with pytest.raises(SelfReminderError, match="the model gives a tuple"):
-        Reminder(reminder.memory, logits_of=lambda model, x, task: (model(x),)).penalty(model)
+
+
+def test_bad_settings() -> None:
     with pytest.raises(SelfReminderError, match="did you mean 'distill'"):
         Reminder(loss="distil")
     for settings in ({"strength": float("nan")}, {"strength": -1}, {"batch_size": 0}, {"codec": "uint9"}):
