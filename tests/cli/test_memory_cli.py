@@ -26,7 +26,7 @@ from selfreminder.memory.fingerprint import fingerprint_model
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.query import COLUMNS, describe_items, find_matching
 from selfreminder.report import pictures as export_module
-from selfreminder.report.gallery import gallery, gallery_page
+from selfreminder.report.gallery import gallery, render_gallery
 from selfreminder.report.html import to_html
 from selfreminder.report.pictures import export, pictures
 
@@ -345,7 +345,7 @@ def images_of(page: str) -> list[np.ndarray]:
 
 
 def test_a_gallery_shows_every_item(memory: Memory) -> None:
-    page = gallery_page(memory, "m")
+    page = render_gallery(memory, "m")
     kept = memory.inputs["x"].values.reshape(-1, 28, 28).numpy()
     assert all(np.array_equal(shown, expected) for shown, expected in zip(images_of(page), kept, strict=True))
     for row in describe_items(memory):
@@ -364,17 +364,17 @@ def test_a_gallery_shows_every_item(memory: Memory) -> None:
 
 
 def test_a_page_loads_nothing(memory: Memory) -> None:
-    page = gallery_page(memory, "m")
+    page = render_gallery(memory, "m")
     addresses = re.findall(r"""(?:src|href|url|@import)\s*[=(]\s*["']?([^"')>]+)""", page)
     assert all(address.startswith(("data:", "#")) for address in addresses)
     assert "default-src 'none'" in html.unescape(page)
-    assert page == gallery_page(memory, "m")
+    assert page == render_gallery(memory, "m")
 
 
 def test_text_in_a_page_is_only_text() -> None:
     rogue = "<script>alert(1)</script>"
     memory = Memory.of({rogue: torch.zeros(1, 2), "y": torch.zeros(1)}, torch.zeros(1, 2), task=0, selection=rogue)
-    page = gallery_page(memory, rogue)
+    page = render_gallery(memory, rogue)
     assert rogue not in page
     assert page.count("&lt;script&gt;alert(1)") >= 3
 
@@ -387,9 +387,9 @@ def test_a_gallery_of_many_is_even(memory: Memory) -> None:
 
 
 def test_galleries_of_other_things() -> None:
-    assert "The memory is empty" in gallery_page(Memory(), "m")
+    assert "The memory is empty" in render_gallery(Memory(), "m")
     tokens = Memory.of({"tokens": torch.tensor([[30522, 7, 0]]), "mask": torch.ones(1, 3)}, torch.zeros(1, 2), task=0)
-    page = gallery_page(tokens, "m")
+    page = render_gallery(tokens, "m")
     assert "tokens: 30522 7 0" in page
     assert "mask: 1 1 1" in page
     assert "<img" not in page
@@ -397,13 +397,13 @@ def test_galleries_of_other_things() -> None:
     drawn = re.findall(r' d="([^"]*)"', to_html(gallery(Memory.of({}, odd, task=0))))
     assert len(drawn) == 3
     assert not any("nan" in path or "inf" in path for path in drawn)
-    wide = gallery_page(Memory.of({}, torch.arange(1000.0)[None], task=0, labels=torch.tensor([7])), "m")
+    wide = render_gallery(Memory.of({}, torch.arange(1000.0)[None], task=0, labels=torch.tensor([7])), "m")
     assert "the 40 largest" in wide
     bars = {kind: path.count("z") for path, kind in re.findall(r'<path d="([^"]*)" class="(\w+)">', wide)}
     assert bars == {"plain": 39, "label": 1, "other": 1, "largest": 1, "zero": 0}
     assert "largest logit: class 999, 999.00; label: class 7, 7.00" in wide
     large = Memory.of({"x": torch.zeros(1, 3, 300, 200, dtype=torch.uint8)}, torch.zeros(1, 2), task=0)
-    (image,) = images_of(gallery_page(large, "m"))
+    (image,) = images_of(render_gallery(large, "m"))
     assert image.shape == (128, 85, 3)
 
 
@@ -442,7 +442,7 @@ def test_what_is_no_picture() -> None:
     assert normalised is not None
     assert normalised.stretched
     assert (normalised.pixels.min(), normalised.pixels.max()) == (0, 255)
-    page = gallery_page(Memory.of({"x": torch.linspace(-2, 3, 784)[None]}, torch.zeros(1, 2), task=0), "m")
+    page = render_gallery(Memory.of({"x": torch.linspace(-2, 3, 784)[None]}, torch.zeros(1, 2), task=0), "m")
     assert "Values of x run from −2 (shown darkest) to 3 (shown brightest)" in page
 
 

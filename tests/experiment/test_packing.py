@@ -17,8 +17,8 @@ from selfreminder.experiment.records import PACKED, RECORDS, pack_records, read_
 from selfreminder.experiment.run import run
 from selfreminder.experiment.status import read_status
 from selfreminder.experiment.table import records
-from selfreminder.report.findings import find
-from selfreminder.report.page import comparison_page
+from selfreminder.report.folder_results import read_folder_results
+from selfreminder.report.page import render_comparison
 
 EARLIER = Path(__file__).parent / "earlier" / "compare"
 """made by version 0.1.0 before there were packed files:
@@ -138,7 +138,7 @@ def test_a_damaged_packed_file_is_refused(
     """By all that read it; nothing is run in its stead."""
     before = (packed / PACKED).read_text()
     (packed / PACKED).write_text(change(before))
-    for reader in (pack_records, records, read_status, find, run_folders, read_packed):
+    for reader in (pack_records, records, read_status, read_folder_results, run_folders, read_packed):
         with pytest.raises(SelfReminderError, match=message) as raised:
             reader(packed)
         assert f"{packed / PACKED} is damaged" in str(raised.value)
@@ -163,7 +163,7 @@ def test_records_are_read_from_either(folder: Path) -> None:
     found = {key: read_records(folder / key) for key in (ADAM, LOGIT)}
     state = [run.as_dict() | {"seconds": 0.0, "epochs": 0} for run in read_status(folder).runs]
     assert [run["state"] for run in state] == ["done", "done"]
-    page, paths = comparison_page(find(folder)), run_folders(folder)
+    page, paths = render_comparison(read_folder_results(folder)), run_folders(folder)
     pack_records(folder)
     remove_folders(folder)
     assert run_folders(folder) == paths
@@ -173,7 +173,7 @@ def test_records_are_read_from_either(folder: Path) -> None:
         assert read_records(folder / key) == replace(records_of, epochs=())
         assert read_folder(folder / key) is None
     assert [run.as_dict() for run in read_status(folder).runs] == state
-    assert comparison_page(find(folder)) == page
+    assert render_comparison(read_folder_results(folder)) == page
     assert not run_folders_that_exist(folder), "reading makes no folders"
 
 
@@ -184,7 +184,7 @@ def test_folders_within_folders(packed: Path) -> None:
     assert run_folders(around, deep=True) == expected
     assert run_folders(around) == []
     with pytest.raises(SelfReminderError, match="give one of the folders in it, another, compare"):
-        find(around)
+        read_folder_results(around)
 
 
 def test_a_packed_file_that_was_replaced_is_read_again(packed: Path) -> None:
@@ -201,7 +201,7 @@ def test_records_of_an_earlier_version_are_named(packed: Path) -> None:
     path.write_text(path.read_text().replace('"flips"', '"flops"'))
     (packed / "grid.json").unlink()
     with pytest.raises(SelfReminderError, match=f"{PACKED} is of an earlier version, .* remove the lines of {ADAM}"):
-        find(packed)
+        read_folder_results(packed)
 
 
 # Going on -----------------------------------------------------------------------------------------------------

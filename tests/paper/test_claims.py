@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import t_interval
-from selfreminder.paper.claims import Claim, as_json, claims, judge
+from selfreminder.paper.claims import Claim, as_json, judge, list_claims
 from selfreminder.paper.claims.checks import (
     Check,
     above,
@@ -29,7 +29,7 @@ from selfreminder.paper.claims.checks import (
 )
 from selfreminder.paper.claims.runs import Measurement, NotEnoughDataError, Runs
 from selfreminder.paper.page import at_a_glance, claim_block, verdicts_block
-from selfreminder.paper.reasons import Reason, reasons
+from selfreminder.paper.reasons import Reason, find_reasons
 from selfreminder.paper.specs import FIGURES, experiments, figure
 
 NEEDED = {
@@ -67,7 +67,7 @@ Changes = dict[str, Any]
 
 
 def claim(name: str) -> Claim:
-    return next(each for each in claims() if each.id == name)
+    return next(each for each in list_claims() if each.id == name)
 
 
 # A world as the paper tells it ----------------------------------------------------------------------------
@@ -207,8 +207,8 @@ def where(levels: Levels | Callable[[int], Levels], method: str, **settings: obj
 
 
 def test_all_claims_are_there_in_order() -> None:
-    assert [each.id for each in claims()] == IDS
-    assert all(each.rule and each.figure in FIGURES for each in claims())
+    assert [each.id for each in list_claims()] == IDS
+    assert all(each.rule and each.figure in FIGURES for each in list_claims())
 
 
 def test_every_claim_holds_in_the_papers_world() -> None:
@@ -329,7 +329,7 @@ def test_a_difference_of_ratios_is_that_of_joint_training_of_the_same_seed() -> 
 # Likely reasons of a claim that is not held ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reason", reasons(SCALE), ids=lambda reason: reason.claim)
+@pytest.mark.parametrize("reason", find_reasons(SCALE), ids=lambda reason: reason.claim)
 def test_a_reason_has_runs_of_its_own_by_which_its_claim_can_be_judged(reason: Reason) -> None:
     assert claim(reason.claim).figure == reason.figure
     usual = {e.key for e in figure(reason.figure).experiments(SCALE)}
@@ -340,7 +340,7 @@ def test_a_reason_has_runs_of_its_own_by_which_its_claim_can_be_judged(reason: R
 
 
 def test_a_likely_reason_is_tested_where_a_claim_is_not_held() -> None:
-    reason, *others = reasons(SCALE, claim="C3")
+    reason, *others = find_reasons(SCALE, claim="C3")
     does_not_degrade = shown("C3", where((0.93, 0.94), "ewc"))
     of_the_reason = [made_up(e, {}) for e in reason.experiments() if e.method == "ewc"]
     found = {v.id: v for v in judge([*does_not_degrade, *of_the_reason], SCALE)}
@@ -364,7 +364,7 @@ def test_a_likely_reason_is_tested_where_a_claim_is_not_held() -> None:
 
 def test_a_likely_reason_is_tested_where_a_method_has_not_learned() -> None:
     """And where runs are missing nothing is explained."""
-    reason, sparser = reasons(SCALE, claim="C13a")
+    reason, sparser = find_reasons(SCALE, claim="C13a")
     assert {e.strength for e in sparser.experiments() if e.method == "hat"} == {0.75}
     unlearned = shown("C13a", where((0.3, 0.4), "hat"))
     found = {v.id: v for v in judge(unlearned, SCALE)}["C13a"]

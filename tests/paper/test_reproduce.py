@@ -30,11 +30,11 @@ from selfreminder.experiment.records import RECORDS, Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import task_average
 from selfreminder.paper import reproduction
-from selfreminder.paper.claims import claims, judge, summarize
+from selfreminder.paper.claims import judge, list_claims, summarize
 from selfreminder.paper.figure_results import FigureResults, gather
 from selfreminder.paper.figures import draw, make_drawing, title
 from selfreminder.paper.figures_memory import compare_bytes, compare_bytes_with_heads, where_equal
-from selfreminder.paper.page import paper_page
+from selfreminder.paper.page import render_paper
 from selfreminder.paper.reproduction import read_reproduction
 from selfreminder.paper.specs import FIGURES, experiments, figure
 from selfreminder.report.html import in_words
@@ -42,7 +42,7 @@ from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel, Series, f
 from selfreminder.report.results import Estimate
 
 SCALE = "small"
-IDS = [claim.id for claim in claims()]
+IDS = [claim.id for claim in list_claims()]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEPT = {"joint": 0.99, "fsr-logitlab": 0.98, "fsr-logit": 0.97, "fsr-distill": 0.96, "icarl": 0.95, "hat": 0.94}
 """share of an accuracy that is left after every further task; of the others .85"""
@@ -94,7 +94,7 @@ def world(scale: str = SCALE) -> tuple[Records, ...]:
 
 @cache
 def the_page() -> str:
-    return paper_page(gather(world(), SCALE), judge(world(), SCALE))
+    return render_paper(gather(world(), SCALE), judge(world(), SCALE))
 
 
 def shown_of(name: str, records: Iterable[Records] | None = None, scale: str = SCALE) -> FigureResults:
@@ -330,14 +330,14 @@ def test_every_claim_and_every_figure_is_on_the_page() -> None:
     assert {f"figure-{name}" for name in FIGURES} | {f"claim-{name}" for name in IDS} == set(ids)
     links = re.findall(r'href="#([^"]+)">(C\w+)</a>', page)
     assert sorted(name for _, name in links) == sorted(IDS)
-    assert {name: target for target, name in links} == {c.id: f"figure-{c.figure}" for c in claims()}
+    assert {name: target for target, name in links} == {c.id: f"figure-{c.figure}" for c in list_claims()}
     found = judge(world(), SCALE)
     assert "not enough data" not in {v.verdict for v in found}
     text = re.sub("<[^>]*>", "", page).replace("\N{NO-BREAK SPACE}", " ")
     assert summarize(found, SCALE) in text
     for v in found:
         assert text.count(escape(v.sentence, quote=False)) >= 2
-        rule = next(claim.rule for claim in claims() if claim.id == v.id)
+        rule = next(claim.rule for claim in list_claims() if claim.id == v.id)
         assert escape(rule, quote=False) in text
     for name in FIGURES:
         assert f"selfreminder reproduce {name} --scale small" in text
@@ -662,7 +662,7 @@ def test_all_figures_from_data_that_comes_with_it(tmp_path: Path, capsys: pytest
     drawn = {each["figure"] for each in said["figures"] if len(each["files"]) == 3}
     assert drawn >= FIGURES.keys() - {"rho"}  # of made-up images joint training may be no better than guessing
     verdicts = {each["id"]: each["verdict"] for each in said["results"]}
-    made_up_images = {claim.id for claim in claims() if claim.figure in ("color", "rho", "mixture")}
+    made_up_images = {claim.id for claim in list_claims() if claim.figure in ("color", "rho", "mixture")}
     assert {verdicts[name] for name in made_up_images} == {"not enough data"}
     assert sum(verdict != "not enough data" for verdict in verdicts.values()) >= 8
     assert verdicts["C11"] == "held"

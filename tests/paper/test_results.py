@@ -14,7 +14,7 @@ from selfreminder.experiment.pool.progress import Done
 from selfreminder.experiment.records import PACKED, pack_records, read_packed
 from selfreminder.experiment.spec import Experiment
 from selfreminder.paper.claims import as_json
-from selfreminder.paper.reasons import reasons
+from selfreminder.paper.reasons import find_reasons
 from selfreminder.paper.reproduction import CLAIMS, read_reproduction
 from selfreminder.paper.specs import FIGURES, experiments
 
@@ -24,7 +24,7 @@ PAPER = RESULTS / "paper-small"
 
 def test_the_runs_are_those_of_the_figures_and_of_likely_reasons() -> None:
     of_figures = {run.key for run in experiments(FIGURES.values(), "small")}
-    of_reasons = {run.key for reason in reasons("small") for run in reason.experiments()}
+    of_reasons = {run.key for reason in find_reasons("small") for run in reason.experiments()}
     assert set(read_packed(PAPER)) == of_figures | of_reasons
     grid = read_grid(PAPER)
     assert grid is not None and {run.key for run in grid} == of_figures | of_reasons

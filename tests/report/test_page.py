@@ -23,9 +23,9 @@ from selfreminder.experiment.folder import Origin, read_origin, run_folders, wit
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.records import RECORDS, read_records
 from selfreminder.experiment.spec import Experiment
-from selfreminder.report.findings import find
+from selfreminder.report.folder_results import read_folder_results
 from selfreminder.report.html import in_words
-from selfreminder.report.page import comparison_page
+from selfreminder.report.page import render_comparison
 from selfreminder.report.results import group_runs
 from selfreminder.report.style import look
 
@@ -111,7 +111,7 @@ class Page(HTMLParser):
 
 
 def page_of(folder: Path) -> Page:
-    return Page(comparison_page(find(folder)))
+    return Page(render_comparison(read_folder_results(folder)))
 
 
 def class_text(page: Page, name: str) -> str:
@@ -206,9 +206,9 @@ def test_nothing_is_loaded_and_nothing_else_is_run(tmp_path: Path) -> None:
 def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
     for experiment in reversed(made_up(tmp_path / "one")):
         write_run(tmp_path / "other", experiment)
-    one, other = (comparison_page(find(tmp_path / name)) for name in ("one", "other"))
+    one, other = (render_comparison(read_folder_results(tmp_path / name)) for name in ("one", "other"))
     assert one == other
-    assert one == comparison_page(find(tmp_path / "one"))
+    assert one == render_comparison(read_folder_results(tmp_path / "one"))
 
 
 def test_text_of_records_is_text(tmp_path: Path) -> None:
@@ -263,13 +263,13 @@ def test_seeds_that_tell_nothing_are_said_to(tmp_path: Path) -> None:
 def test_one_method_with_several_settings(tmp_path: Path) -> None:
     experiments = made_up(tmp_path, methods=("adam", "ewc"), seeds=1)
     write_run(tmp_path, replace(experiments[1], strength=7.0))
-    found = find(tmp_path)
+    found = read_folder_results(tmp_path)
     names = [entry.name for entry in found.results]
     assert names == ["ewc (λ 30)", "ewc (λ 7)", "adam"]
     one, other, _ = found.results
     assert one.colour == other.colour
     assert one.marker != other.marker
-    page = Page(comparison_page(found))
+    page = Page(render_comparison(found))
     assert page.values("data-toggle") == names
     write_comparison(tmp_path, Comparison(benchmark="permuted-mnist", methods=("adam", "ewc"), seeds=1, tasks=4))
     # No command gives λ = 7.
@@ -309,7 +309,7 @@ def test_the_command_gives_the_same_runs(
     assert {job.experiment.key for job in grid.all} == {e.key for e in comparison.experiments}
     for experiment in comparison.experiments:
         write_run(tmp_path / "x", experiment, done=False)
-    found = find(tmp_path / "x")
+    found = read_folder_results(tmp_path / "x")
     assert found.origin.commands == (f"selfreminder {typed}",)
     assert found.origin.scale == comparison.scale
     assert found.origin.gives(found.experiments)
@@ -345,7 +345,7 @@ def test_a_table_of_the_users_own(
     assert main(["compare", "permuted-mnist", *small, "--tuned", "mine.toml", "--out", "x", "--jobs", "1"]) == 0
     Path("mine.toml").unlink()
     Path("x").rename("moved")
-    found = find(Path("moved"))
+    found = read_folder_results(Path("moved"))
     assert found.origin.gives(found.experiments)
     (typed,) = found.origin.commands
     assert typed.endswith(" --tasks 1 --epochs 1 --width 0.05 --tuned mine.toml --out x --jobs 1")
@@ -354,7 +354,7 @@ def test_a_table_of_the_users_own(
     assert "Not tuned" not in text
     assert "than these runs" not in text
     Path("moved/tuned.toml").unlink()
-    assert not find(Path("moved")).origin.gives(found.experiments)
+    assert not read_folder_results(Path("moved")).origin.gives(found.experiments)
 
 
 def test_a_grid_with_a_table_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +363,7 @@ def test_a_grid_with_a_table_of_the_users_own(tmp_path: Path, monkeypatch: pytes
     spec = 'benchmark = "permuted-mnist"\nscale = "demo"\nmethod = "ewc"\ntasks = 1\nepochs = 1\nwidth = 0.05\n'
     Path("g.toml").write_text(f"{spec}[grid]\nimages = [200, 300]\n")
     assert main(["run", "g.toml", "--tuned", "mine.toml", "--out", "x", "--jobs", "1"]) == 0
-    found = find(Path("x")).origin
+    found = read_folder_results(Path("x")).origin
     assert found.commands == ("selfreminder run g.toml --tuned mine.toml --out x --jobs 1",)
     assert found.file == ("spec.toml", Path("g.toml").read_text())
     assert "with tuned.toml, which is beside the runs" in page_of(Path("x")).text
@@ -393,9 +393,9 @@ def test_a_grid_that_has_changed_has_no_runs_of_the_earlier_one(tmp_path: Path) 
     earlier = made_up(tmp_path, methods=("adam", "ewc"), tasks=2)
     (tmp_path / "spec.toml").write_text("")
     write_grid(tmp_path, earlier[:2], {"spec": "spec.toml", "set": [], "sweep": []})
-    assert find(tmp_path).experiments == sorted(earlier[:2], key=lambda run: run.method)
+    assert read_folder_results(tmp_path).experiments == sorted(earlier[:2], key=lambda run: run.method)
     write_grid(tmp_path, earlier[:2], {})  # a comparison is added to
-    assert len(find(tmp_path).runs) == len(earlier)
+    assert len(read_folder_results(tmp_path).runs) == len(earlier)
 
 
 def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path) -> None:
     assert any("is damaged" in cell for table in page.tables for row in table for cell in row)
     (tmp_path / "grid.json").unlink()
     with pytest.raises(SelfReminderError, match="is damaged"):
-        find(tmp_path)
+        read_folder_results(tmp_path)
 
 
 def test_a_page_takes_no_file_from_outside_its_folder(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_page_takes_no_file_from_outside_its_folder(tmp_path: Path) -> None:
     for about in ({"spec": "spec.toml", "set": [], "sweep": []}, {"spec": "spec.toml"}):
         write_grid(tmp_path / "theirs", [run], about)
         assert "The command that made these runs is not stored here" in page_of(tmp_path / "theirs").text
-        assert find(tmp_path / "theirs").origin.file is None
+        assert read_folder_results(tmp_path / "theirs").origin.file is None
 
 
 def test_streams_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_runs_of_the_papers_figures(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"{command} --draw-only --out {tmp_path}" in capsys.readouterr().out
     assert page.text.count(command) == 2  # where it leads, and how to do it again
     write_grid(tmp_path, runs, {"figure": ["all"], "scale": "tiny"})
-    assert find(tmp_path).origin == Origin()
+    assert read_folder_results(tmp_path).origin == Origin()
 
 
 def test_made_up_images_are_said_to_be(tmp_path: Path) -> None:
@@ -479,7 +479,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert main(["report", "x"]) == 0
     assert capsys.readouterr().out == "Report: x/report.html, 10 of 10 runs done\n"
     text = (tmp_path / "x/report.html").read_text(encoding="utf-8")
-    assert text == comparison_page(find(Path("x")))
+    assert text == render_comparison(read_folder_results(Path("x")))
     assert main(["report", "x", "--out", "page.html"]) == 0
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == text
 
@@ -512,7 +512,7 @@ def test_mistakes(
     monkeypatch.chdir(tmp_path)
     prepare(tmp_path)
     with pytest.raises(SelfReminderError, match=re.escape(message)):
-        find(Path(asked))
+        read_folder_results(Path(asked))
 
 
 def test_the_folder_of_a_run_and_a_page_that_is_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -526,7 +526,7 @@ def test_the_folder_of_a_run_and_a_page_that_is_a_folder(tmp_path: Path, capsys:
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda path: path.name)
 def test_committed_figures_have_the_colours_of_the_page(folder: Path) -> None:
     drawn = (folder / "accuracy.svg").read_text(encoding="utf-8")
-    assert all(entry.colour.lower() in drawn for entry in find(folder).results)
+    assert all(result.colour.lower() in drawn for result in read_folder_results(folder).results)
 
 
 CHECK = """
@@ -574,7 +574,7 @@ console.error = console.warn = (...words) => errors.push(words.join(" "));
 @pytest.mark.parametrize("width", [1200, 500])
 def test_in_a_browser(width: int, tmp_path: Path) -> None:
     made_up(tmp_path / "x")
-    text = comparison_page(find(tmp_path / "x"))
+    text = render_comparison(read_folder_results(tmp_path / "x"))
     for script, place in ((BEFORE, "<title>"), (CHECK, "</body>")):
         # The page's own policy stays: its script has to match its hash.
         hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -601,7 +601,7 @@ def test_in_a_browser(width: int, tmp_path: Path) -> None:
     assert all(seen["drawn"])
     assert seen["adam"] == [3, 1, 3]  # in the two panels of its figure; ρ has a legend of its own
     assert seen["pressed"] == "false"
-    first = in_words(find(tmp_path / "x").entries[-1].result.first_task)
+    first = in_words(read_folder_results(tmp_path / "x").results[-1].first_task)
     assert seen["all"].startswith("Tasks learned: 4")
     assert re.search(rf"adam\s+{re.escape(first)}", seen["all"])
     assert "adam" not in seen["others"]

@@ -15,7 +15,7 @@ from selfreminder._base.sizes import show_bytes
 from selfreminder.cli.terminal import Whole, print_rows, print_table
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.query import COLUMNS, describe_items, find_absent, find_matching
-from selfreminder.report.gallery import MOST, gallery_page
+from selfreminder.report.gallery import MOST, render_gallery
 from selfreminder.report.pictures import ARRAYS, TABLE, export
 
 
@@ -244,7 +244,7 @@ def _write_page(html: Path, memory: Memory, file: Path, most: int) -> None:
         raise SelfReminderError(f"{html} is a folder: name a file, such as {html / 'memory.html'}")
     if html.exists() and html.samefile(file):
         raise SelfReminderError(f"{html} is the memory itself: name another file for the page")
-    write_text(html, gallery_page(memory, file.name, most=most))
+    write_text(html, render_gallery(memory, file.name, most=most))
 
 
 def _nothing(file: Path, memory: Memory, which: Which, json: bool) -> int:

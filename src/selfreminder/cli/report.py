@@ -8,8 +8,8 @@ from cyclopts import Parameter
 
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.report.findings import find
-from selfreminder.report.page import comparison_page
+from selfreminder.report.folder_results import read_folder_results
+from selfreminder.report.page import render_comparison
 
 
 def report(folder: Path, *, out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None) -> None:
@@ -25,11 +25,11 @@ def report(folder: Path, *, out: Annotated[Path | None, Parameter(name=["--out",
     out
         The file to write; by default report.html in the folder.
     """
-    found = find(folder)
+    found = read_folder_results(folder)
     path = out or folder / "report.html"
     if path.is_dir():
         raise SelfReminderError(f"{path} is a folder: name a file, such as {path / 'report.html'}")
-    write_text(path, comparison_page(found))
+    write_text(path, render_comparison(found))
     print(f"Report: {path}, {found.done} of {len(found.experiments)} runs done")
     if redraw := found.origin.redraw:
         print(f"The paper's figures and claims: {redraw} --out {shlex.quote(str(folder))}")

@@ -16,7 +16,7 @@ from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.progress import Done
 from selfreminder.paper.claims import summarize
 from selfreminder.paper.figure_results import FigureResults
-from selfreminder.paper.reasons import Reason, reasons
+from selfreminder.paper.reasons import Reason, find_reasons
 from selfreminder.paper.specs import FIGURES, Figure, experiments
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def reproduce(
     folder = out or Path("runs") / f"paper-{scale}"
     if draw_only:
         return _draw_only(folder, scale, f"selfreminder reproduce {figure} --scale {scale}", running.json)
-    tested = reasons(scale, [figure.name for figure in asked])
+    tested = find_reasons(scale, [figure.name for figure in asked])
     runs = {
         run.key: run for run in (*experiments(asked, scale), *(run for each in tested for run in each.experiments()))
     }

@@ -170,7 +170,6 @@ def draw(found: FigureResults, drawing: Drawing, stem: Path) -> list[Path]:
 
 def title(found: FigureResults, drawing: Drawing) -> str:
     """Say what a figure is, at which scale, of how many seeds, and how much of it is missing."""
-    summary = found.figure.summary
     said = [f"scale {found.scale}"]
     if found.made_up:
         said.append("made-up images")
@@ -183,7 +182,7 @@ def title(found: FigureResults, drawing: Drawing) -> str:
         said.append(f"mean and {drawing.errors}, {seeds}")
     if found.missing:
         said.append(f"{found.missing} of {len(found.wanted)} runs missing")
-    return f"{summary[0].upper()}{summary[1:]}\n{'; '.join(said)}"
+    return f"{found.figure.title}\n{'; '.join(said)}"
 
 
 def _layout(panels: Sequence[object]) -> tuple[int, int, float]:

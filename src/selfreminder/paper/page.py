@@ -13,12 +13,12 @@ from selfreminder.experiment.catalogue import benchmark
 from selfreminder.experiment.folder import Origin
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.memory.file import open_memory
-from selfreminder.paper.claims import Tested, Verdict, claims, summarize
+from selfreminder.paper.claims import Tested, Verdict, list_claims, summarize
 from selfreminder.paper.claims.checks import Check
 from selfreminder.paper.figure_results import Drawing, FigureResults
 from selfreminder.paper.figures import make_drawing
 from selfreminder.report.charts import bar_chart, heat_scale, heatmap, legend, line_chart
-from selfreminder.report.findings import Findings
+from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.gallery import gallery
 from selfreminder.report.html import Child, decimal, document, element, note, panel, plot, section, table, warning
 from selfreminder.report.page import matrices_block, results_block
@@ -39,16 +39,24 @@ _WITH_MATRICES = ("permuted", "nonlinear", "color", "rho", "generative-replay", 
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Items of a memory that can be looked at."""
+class MemoryExcerpt:
+    """A file with some items of a run's memory, to be looked at."""
 
     path: Path
     run: str
     """whose it is, in words"""
 
 
-def paper_page(shown: Sequence[FigureResults], verdicts: Sequence[Verdict], kept: Kept | None = None) -> str:
-    """The page of all figures, as far as they have come. The same records give the same bytes."""
+def render_paper(
+    shown: Sequence[FigureResults], verdicts: Sequence[Verdict], excerpt: MemoryExcerpt | None = None
+) -> str:
+    """Write the HTML page of all figures, as far as they have come. The same records give the same bytes.
+
+    Args:
+        shown: what there is of each figure.
+        verdicts: on all claims; each is shown beside its figure.
+        excerpt: items of a memory to look at, if there are some.
+    """
     scale = shown[0].scale
     title = f"Few-Shot Self Reminder: the paper's figures and claims at scale {scale}"
     wanted = {experiment.key for each in shown for experiment in each.wanted}
@@ -64,7 +72,7 @@ def paper_page(shown: Sequence[FigureResults], verdicts: Sequence[Verdict], kept
         _made_up(shown),
     )
     figures = [figure_block(each, [v for v in verdicts if v.figure == each.figure.name]) for each in shown]
-    blocks = [header, verdicts_block(verdicts), _scale_block(shown), *figures, _kept_block(kept), _redo_all(shown)]
+    blocks = [header, verdicts_block(verdicts), _scale_block(shown), *figures, _memory_block(excerpt), _redo_all(shown)]
     made = f"Made by selfreminder {__version__} from the records of {len(done)} runs of the figures"
     if any(not tested.verdict.lacks_runs for verdict in verdicts for tested in verdict.tested):
         made += " and of those that test likely reasons"
@@ -73,7 +81,7 @@ def paper_page(shown: Sequence[FigureResults], verdicts: Sequence[Verdict], kept
 
 
 def _scale_block(shown: Sequence[FigureResults]) -> Element:
-    """How much smaller than the paper's the experiments are."""
+    """Say how much smaller than the paper's the experiments are."""
     scale = shown[0].scale
     names = dict.fromkeys(experiment.benchmark for each in shown for experiment in each.wanted)
     rows = []
@@ -93,8 +101,8 @@ def _extent(scale: Scale) -> list[str]:
 
 
 def figure_block(shown: FigureResults, verdicts: Sequence[Verdict]) -> Element:
-    """A figure with its claims, its numbers, its settings, and the command that gives it."""
-    name, summary = shown.figure.name, shown.figure.summary
+    """Show a figure with its claims, its numbers, its settings, and the command that gives it."""
+    name = shown.figure.name
     drawn = make_drawing(shown)
     said: list[Child] = []
     if not shown.runs:
@@ -113,13 +121,13 @@ def figure_block(shown: FigureResults, verdicts: Sequence[Verdict]) -> Element:
         said.append(element("div", *map(claim_block, verdicts), class_="claims"))
     if untuned := shown.figure.untuned(shown.scale):
         said.append(note(join_untuned(untuned)))
-    found = _findings(shown)
+    found = _as_folder(shown)
     if shown.runs:
         said.append(_folded("Numbers", results_block(found.results, swatches=name not in _WITH_OWN_LOOKS)))
         if name in _WITH_MATRICES:
             said.append(_folded("Each task after each task", matrices_block(found.results)))
     said += [_folded("Settings", settings_block(found)), *_content(redo_block(found))]
-    made = section(summary[0].upper() + summary[1:], *said)
+    made = section(shown.figure.title, *said)
     made.set("id", f"figure-{name}")
     return made
 
@@ -151,13 +159,13 @@ def _draw(shown: Panel, what: str) -> Element:
             return heatmap(shown, f"{what}: {shown.column_title} by {shown.row_title}")
 
 
-def _findings(shown: FigureResults) -> Findings:
-    """The figure as if it were a comparison, for the blocks of its page."""
+def _as_folder(shown: FigureResults) -> FolderResults:
+    """Take a figure for the folder of a comparison, whose blocks the page has."""
     command = f"selfreminder reproduce {shown.figure.name} --scale {shown.scale}"
     keys = {run.experiment.key for run in shown.runs}
     left = tuple(experiment for experiment in shown.wanted if experiment.key not in keys)
     origin = Origin((command,), shown.figure.comparisons(shown.scale)[0].scale)
-    return Findings(shown.runs, left, tuple(sort_best_first(shown.lines)), origin, {})
+    return FolderResults(shown.runs, left, tuple(sort_best_first(shown.lines)), origin, {})
 
 
 def _folded(title: str, block: Element) -> Element:
@@ -165,7 +173,7 @@ def _folded(title: str, block: Element) -> Element:
 
 
 def _content(block: Element) -> list[Element]:
-    """What is in a section, without its heading."""
+    """Give what is in a section, without its heading."""
     return list(block)[1:]
 
 
@@ -176,14 +184,14 @@ def _made_up(shown: Sequence[FigureResults]) -> Element | None:
     return warning(f"Made-up images in {', '.join(names)}: they show that the commands work, not how methods compare.")
 
 
-def _kept_block(kept: Kept | None) -> Element | None:
-    if kept is None:
+def _memory_block(excerpt: MemoryExcerpt | None) -> Element | None:
+    if excerpt is None:
         return None
     try:
-        memory = open_memory(kept.path)
+        memory = open_memory(excerpt.path)
     except MemoryFileError as error:
         return section("What is kept", warning(str(error)))
-    return section("What is kept", note(f"Some items of a memory of {kept.run}."), gallery(memory))
+    return section("What is kept", note(f"Some items of a memory of {excerpt.run}."), gallery(memory))
 
 
 def _redo_all(shown: Sequence[FigureResults]) -> Element:
@@ -201,7 +209,7 @@ def _redo_all(shown: Sequence[FigureResults]) -> Element:
 
 
 def at_a_glance(verdicts: Sequence[Verdict]) -> Element:
-    """A sign for each claim, in the order of their numbers: to be seen before anything is read."""
+    """Show a sign for each claim, in the order of their numbers: to be seen before anything is read."""
     signs = []
     for verdict in verdicts:
         title = f"{_capital(verdict.claim)}: {verdict.verdict}"
@@ -211,7 +219,7 @@ def at_a_glance(verdicts: Sequence[Verdict]) -> Element:
 
 
 def verdicts_block(verdicts: Sequence[Verdict]) -> Element:
-    """All claims by what became of them, each with its figure."""
+    """List all claims by what became of them, each with its figure."""
     groups: list[Element] = []
     for group, (_, name) in _GROUPS.items():
         own = [verdict for verdict in verdicts if verdict.verdict == group]
@@ -221,8 +229,8 @@ def verdicts_block(verdicts: Sequence[Verdict]) -> Element:
 
 
 def claim_block(verdict: Verdict) -> Element:
-    """A claim beside its figure: what became of it, the rule, and the numbers."""
-    rule = next(claim.rule for claim in claims() if claim.id == verdict.id)
+    """Show a claim beside its figure: what became of it, the rule, and the numbers."""
+    rule = next(claim.rule for claim in list_claims() if claim.id == verdict.id)
     tested: list[Element] = []
     for each in verdict.tested:
         tested.append(element("p", _whole(f"{_tested(each, verdict)} {each.verdict.sentence}"), class_="note"))
@@ -256,7 +264,7 @@ def _item(verdict: Verdict) -> Element:
 
 
 def _tested(reason: Tested, of: Verdict) -> str:
-    """What came of it in short; beside the figure there are the numbers too."""
+    """Say in short what came of a reason; beside the figure there are the numbers too."""
     found = reason.verdict
     if found.lacks_runs:
         return f"A likely reason to be tested, with {reason.text}."
@@ -275,7 +283,7 @@ def _capital(text: str) -> str:
 
 
 def _whole(text: str) -> str:
-    """Numbers that are not parted from their sign."""
+    """Keep numbers from being parted from their sign."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
@@ -284,7 +292,7 @@ def _kind(verdict: Verdict) -> str:
 
 
 def _check(check: Check) -> Element:
-    """A difference, paired by seed, and whether it is as the rule asks."""
+    """Show a difference, paired by seed, and whether it is as the rule asks."""
     low, high = map(check.end, check.interval)
     said = f"{check.above.label} − {check.below.label}: {check.difference(check.margin)}, "
     said += _whole(f"95 % interval {low} to {high}")

@@ -42,7 +42,7 @@ def change_runs(experiments: Iterable[Experiment], change: Change) -> list[Exper
     return list({e.key: e for experiment in experiments for e in change(experiment)}.values())
 
 
-def reasons(scale: str, figures: Collection[str] | None = None, claim: str | None = None) -> list[Reason]:
+def find_reasons(scale: str, figures: Collection[str] | None = None, claim: str | None = None) -> list[Reason]:
     """List the reasons at a scale, of some figures or of one claim."""
     return [
         reason

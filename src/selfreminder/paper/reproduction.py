@@ -13,7 +13,7 @@ from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.paper.claims import Verdict, as_json, judge
 from selfreminder.paper.figure_results import FigureResults, gather
 from selfreminder.paper.figures import KINDS, draw, make_drawing
-from selfreminder.paper.page import Kept, paper_page
+from selfreminder.paper.page import MemoryExcerpt, render_paper
 from selfreminder.report.gallery import take_evenly
 
 PAGE, CLAIMS, FIGURES = "index.html", "claims.json", "figures"
@@ -43,7 +43,7 @@ class Reproduction:
     def done(self) -> int:
         return len({run.experiment.key for shown in self.shown for run in shown.runs})
 
-    def kept(self) -> Kept | None:
+    def find_excerpt(self) -> MemoryExcerpt | None:
         """Find a memory to look at, of images that a person knows if there are such."""
         order = ("mixture", "color", "rho", "permuted", "memory-sizes", "nonlinear")
         shown = {shown.figure.name: shown for shown in self.shown}
@@ -51,8 +51,8 @@ class Reproduction:
             for line in shown[name].of("fsr-logit"):
                 one = line.runs[0].experiment
                 folder = self.folders.get(one.key)
-                if folder is not None and (path := _items_to_show(folder)) is not None:
-                    return Kept(path, f"{line.name} on {one.benchmark}, seed {one.seed}")
+                if folder is not None and (path := _write_excerpt(folder)) is not None:
+                    return MemoryExcerpt(path, f"{line.name} on {one.benchmark}, seed {one.seed}")
         return None
 
     def check_may_write(self) -> None:
@@ -66,7 +66,7 @@ class Reproduction:
     def write(self, only: Collection[str] | None = None) -> dict[str, list[Path]]:
         """Write the page, the claims, and the figures, or only some; gives the files of each that could be drawn."""
         files: dict[str, list[Path]] = {}
-        page = paper_page(self.shown, self.verdicts, self.kept())
+        page = render_paper(self.shown, self.verdicts, self.find_excerpt())
         verdicts = json.dumps(as_json(self.verdicts), indent=1, ensure_ascii=False, allow_nan=False)
         write_text(self.folder / CLAIMS, verdicts + "\n")  # first: by it what follows is known as ours
         (self.folder / FIGURES).mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ class Reproduction:
         return files
 
 
-def _items_to_show(folder: Path) -> Path | None:
+def _write_excerpt(folder: Path) -> Path | None:
     """Keep a few items of a run's memory in a file that can stay with its records where the memory is too large."""
     if (folder / _MEMORY).is_file():
         try:

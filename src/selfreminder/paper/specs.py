@@ -40,6 +40,10 @@ class Figure:
     summary: str
     by_scale: Mapping[str, tuple[Comparison, ...]]
 
+    @property
+    def title(self) -> str:
+        return self.summary[0].upper() + self.summary[1:]
+
     def comparisons(self, scale: str) -> tuple[Comparison, ...]:
         """List the comparisons whose runs it is drawn from."""
         if scale not in self.by_scale:

@@ -30,7 +30,7 @@ _MOST_VALUES = 8
 _MOST_IN_A_ROW = 6
 
 
-def gallery_page(memory: Memory, title: str, *, most: int = MOST) -> str:
+def render_gallery(memory: Memory, title: str, *, most: int = MOST) -> str:
     """Write a memory as an HTML page, in one file that needs nothing beside it.
 
     Args:

@@ -9,7 +9,7 @@ from selfreminder._base.sizes import show_bytes
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.metrics import t_interval, task_average
 from selfreminder.report.charts import heat_scale, heatmap, legend, line_chart, swatch
-from selfreminder.report.findings import Findings
+from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.html import (
     Child,
     decimal,
@@ -38,15 +38,16 @@ _MEASURES = {
 """measures that the first table leaves out; in small letters with _ they are properties of a result"""
 
 
-def comparison_page(found: Findings) -> str:
-    """The page of a comparison, as far as it has come. The same records give the same bytes."""
+def render_comparison(found: FolderResults) -> str:
+    """Write the HTML page of a comparison, as far as it has come. The same records give the same bytes."""
     *others, last = dict.fromkeys(experiment.benchmark for experiment in found.experiments)
     benchmarks = f"{', '.join(others)} and {last}" if others else last
     scale = found.origin.scale
     title = f"{benchmarks} at scale {scale}" if scale else benchmarks
     streams = found.streams
-    first = answer(found) if len(streams) == 1 else element("p", _no_answer(streams), class_="answer")
-    blocks: list[Element | None] = [element("header", element("h1", title), first, status(found), *_warnings(found))]
+    first = answer_block(found) if len(streams) == 1 else element("p", _no_answer(streams), class_="answer")
+    header = element("header", element("h1", title), first, status_block(found), *_warnings(found))
+    blocks: list[Element | None] = [header]
     if len(streams) == 1:
         blocks += [*_stream_blocks(found), progress_block(found), settings_block(found)]
     else:
@@ -59,8 +60,8 @@ def comparison_page(found: Findings) -> str:
     return document(title, [block for block in blocks if block is not None])
 
 
-def overview_block(streams: Mapping[str, Findings]) -> Element:
-    """Where runs learned different tasks: what is best on which, with links to their blocks."""
+def overview_block(streams: Mapping[str, FolderResults]) -> Element:
+    """Say, where runs learned different tasks, what is best on which, with links to their blocks."""
     rows: list[list[Child]] = []
     for name, found in streams.items():
         done = f"{found.done} of {len(found.experiments)}"
@@ -74,16 +75,16 @@ def overview_block(streams: Mapping[str, Findings]) -> Element:
     return section("Streams of tasks", made)
 
 
-def stream_block(name: str, found: Findings) -> Element:
-    """All that is found of the runs that learned the same tasks."""
-    made = section(name, answer(found), *_stream_blocks(found), settings_block(found))
+def stream_block(name: str, found: FolderResults) -> Element:
+    """Show all results of runs that learned the same tasks."""
+    made = section(name, answer_block(found), *_stream_blocks(found), settings_block(found))
     made.set("id", _id(name))
     made.set("class", "stream")
     return made
 
 
-def answer(found: Findings) -> Element:
-    """What came out, in one sentence: the best method, fine-tuning, joint training."""
+def answer_block(found: FolderResults) -> Element:
+    """Say what came out in one sentence: the best method, fine-tuning, joint training."""
     if not found.results:
         return element("p", "No run is done yet.", class_="answer")
     bounds = [result for result in found.results if result.is_reference]
@@ -116,8 +117,8 @@ def answer(found: Findings) -> Element:
     return element("p", first, *said, f"; {seeds}.", class_="answer")
 
 
-def status(found: Findings) -> Element:
-    """How many runs are done."""
+def status_block(found: FolderResults) -> Element:
+    """Say how many runs are done."""
     done, total = found.done, len(found.experiments)
     text = f"All {total} runs are done." if total > 1 else "Its one run is done."
     if done < total:
@@ -131,7 +132,7 @@ def status(found: Findings) -> Element:
 
 
 def results_block(results: Sequence[Result], swatches: bool = True) -> Element:
-    """The table of results, each with its look in the charts."""
+    """Show the table of results, each with its look in the charts."""
     columns: dict[str, Callable[[Result], Element | str]] = {
         "Method": _named if swatches else (lambda result: result.name),
         "Task average": lambda result: number(result.task_average),
@@ -204,8 +205,8 @@ def measures_block(results: Sequence[Result]) -> Element | None:
     return section("More measures", made, note(" ".join(f"{name}: {_MEASURES[name]}" for name in values)))
 
 
-def progress_block(found: Findings) -> Element | None:
-    """Where the runs stand that are not done; None if all are."""
+def progress_block(found: FolderResults) -> Element | None:
+    """Say where the runs stand that are not done; None if all are."""
     waiting = [(run.experiment, len(run.tasks)) for run in found.runs if not run.done]
     waiting += [(experiment, 0) for experiment in found.left if experiment.key in found.failures]
     rows = [
@@ -220,12 +221,12 @@ def progress_block(found: Findings) -> Element | None:
     return section("Still to do", made, more) if rows or left else None
 
 
-def _stream_blocks(found: Findings) -> list[Element | None]:
+def _stream_blocks(found: FolderResults) -> list[Element | None]:
     made = (results_block, accuracy_block, ratio_block, matrices_block, measures_block)
     return [block(found.results) for block in made] if found.results else []
 
 
-def _no_answer(streams: Mapping[str, Findings]) -> str:
+def _no_answer(streams: Mapping[str, FolderResults]) -> str:
     return f"These runs learned {len(streams)} different streams of tasks: each has an answer of its own."
 
 
@@ -233,7 +234,7 @@ def _id(name: str) -> str:
     return re.sub(r"\W+", "-", name)
 
 
-def _warnings(found: Findings) -> list[Element]:
+def _warnings(found: FolderResults) -> list[Element]:
     said = []
     if any(experiment.has_generated_data for experiment in found.experiments):
         said.append(warning("Made-up images: this shows that the command works, not how methods compare."))
@@ -262,7 +263,7 @@ def _mean(result: Result) -> Element:
 
 
 def _within_chance(one: Result, other: Result) -> bool:
-    """Whether the seeds that both have leave it open which is better, at 95 % confidence; False with one seed."""
+    """Tell whether the seeds of both leave it open which is better, at 95 % confidence; False with one seed."""
     averages = [{run.experiment.seed: task_average(run.test)[-1] for run in result.runs} for result in (one, other)]
     paired = sorted(averages[0].keys() & averages[1].keys())
     if len(paired) < 2:

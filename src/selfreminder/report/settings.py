@@ -11,12 +11,12 @@ from selfreminder.experiment.catalogue import benchmark, method_facts, uses
 from selfreminder.experiment.folder import TABLE, show
 from selfreminder.experiment.spec import Experiment
 from selfreminder.methods import OPTIMIZERS
-from selfreminder.report.findings import Findings
+from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.html import Child, element, facts, note, section, table, warning
 
 
-def settings_block(found: Findings) -> Element:
-    """The settings that the runs share, then those of each method."""
+def settings_block(found: FolderResults) -> Element:
+    """Show the settings that the runs share, then those of each method."""
     runs = found.experiments
     of = found.origin.scale
     scale = ("Scale", of, SCALES[of]) if of else ("Scale", "of its own", "")
@@ -37,8 +37,8 @@ def settings_block(found: Findings) -> Element:
         ("Device", _values(runs, "device"), ""),
     ]
     rows = [
-        [element("span", name, element("small", method_facts(run.method).summary)), *_own(run)]
-        for name, run in _kinds(found).items()
+        [element("span", name, element("small", method_facts(run.method).summary)), *_training_of(run)]
+        for name, run in _variants(found).items()
     ]
     headings = ["Method", "Optimiser", "Step size", "λ"]
     if any(run.options for run in runs):
@@ -48,8 +48,8 @@ def settings_block(found: Findings) -> Element:
     return section("Settings", facts(pairs), made)
 
 
-def redo_block(found: Findings) -> Element:
-    """The command that gave these records, as it was typed, and the versions that gave them."""
+def redo_block(found: FolderResults) -> Element:
+    """Show the command that gave these records, as it was typed, and the versions that gave them."""
     origin = found.origin
     said: list[Child] = []
     if origin.commands:
@@ -72,13 +72,13 @@ def redo_block(found: Findings) -> Element:
 
 
 def _whole_options(command: str) -> list[Child]:
-    """A command that is not broken within the name of an option."""
+    """Keep a command from being broken within the name of an option."""
     parts = re.split(r"((?<= )--\S+)", command)
     return [element("span", part) if part.startswith("--") else part for part in parts]
 
 
-def _kinds(found: Findings) -> dict[str, Experiment]:
-    """Each method with its settings, by name; those of which no run is done come last."""
+def _variants(found: FolderResults) -> dict[str, Experiment]:
+    """List each method with its settings, by name; those of which no run is done come last."""
     kinds = {result.name: result.experiment for result in found.results}
     seen = {experiment.method for experiment in kinds.values()}
     return kinds | {run.method: run for run in found.experiments if run.method not in seen}
@@ -89,7 +89,7 @@ def _values(runs: Sequence[Experiment], name: str) -> str:
 
 
 def _one(texts: Sequence[str]) -> str:
-    """What holds for all, or nothing."""
+    """Give what holds for all, or nothing."""
     return texts[0] if len(set(texts)) == 1 else ""
 
 
@@ -107,8 +107,8 @@ def _memory(run: Experiment) -> str:
     return f"{run.size} and task" if run.per_class is not None else str(run.size)
 
 
-def _own(run: Experiment) -> list[str]:
-    """A method's optimiser, step size, λ and options, with the defaults filled in."""
+def _training_of(run: Experiment) -> list[str]:
+    """Give a method's optimiser, step size, λ and options, with the defaults filled in."""
     facts = method_facts(run.method)
     optimizer = run.optimizer or facts.optimizer
     step_size = OPTIMIZERS[optimizer] if run.lr is None else run.lr

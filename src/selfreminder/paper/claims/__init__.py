@@ -16,6 +16,6 @@ For all of them:
 """
 
 from selfreminder.paper.claims import forgetting, memory
-from selfreminder.paper.claims.verdict import Claim, Tested, Verdict, as_json, claims, judge, summarize
+from selfreminder.paper.claims.verdict import Claim, Tested, Verdict, as_json, judge, list_claims, summarize
 
-__all__ = ["Claim", "Tested", "Verdict", "as_json", "claims", "forgetting", "judge", "memory", "summarize"]
+__all__ = ["Claim", "Tested", "Verdict", "as_json", "forgetting", "judge", "list_claims", "memory", "summarize"]

@@ -10,7 +10,7 @@ from selfreminder import methods
 from selfreminder.experiment.records import Records
 from selfreminder.paper.claims.checks import Check
 from selfreminder.paper.claims.runs import LacksRunsError, NotEnoughDataError, Runs
-from selfreminder.paper.reasons import reasons
+from selfreminder.paper.reasons import find_reasons
 from selfreminder.paper.specs import figure
 
 Judgement = Literal["held", "not held", "not enough data"]
@@ -154,7 +154,7 @@ def claim(id: str, figure_name: str, text: str) -> Callable[[Callable[[Runs], Fi
     return register
 
 
-def claims() -> list[Claim]:
+def list_claims() -> list[Claim]:
     """List all claims, in the order of their numbers."""
     return sorted(_CLAIMS.values(), key=lambda claim: (int(re.sub(r"\D", "", claim.id)), claim.id))
 
@@ -162,13 +162,13 @@ def claims() -> list[Claim]:
 def judge(records: Iterable[Records], scale: str) -> list[Verdict]:
     """Judge every claim, from the records of figures at a scale, in whatever order."""
     runs = Runs(records, scale)
-    return [_with_reasons(claim, claim(runs), runs) for claim in claims()]
+    return [_with_reasons(claim, claim(runs), runs) for claim in list_claims()]
 
 
 def _with_reasons(judged: Claim, verdict: Verdict, runs: Runs) -> Verdict:
     if verdict.verdict == "held" or verdict.lacks_runs:
         return verdict
-    found = reasons(runs.scale, claim=judged.id)
+    found = find_reasons(runs.scale, claim=judged.id)
     return replace(verdict, tested=tuple(Tested(each.text, judged(runs.changed(each.change))) for each in found))
 
 

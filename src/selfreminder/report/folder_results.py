@@ -18,8 +18,8 @@ _STREAM = ("benchmark", "data", "images", "tasks", "split_into", "epochs")
 
 
 @dataclass(frozen=True)
-class Findings:
-    """The runs of a folder, by method and seed."""
+class FolderResults:
+    """The runs of a folder, by method and seed, and the results of those that are done."""
 
     runs: tuple[Records, ...]
     """that have begun"""
@@ -41,12 +41,12 @@ class Findings:
         return sum(run.done for run in self.runs)
 
     @property
-    def streams(self) -> dict[str, "Findings"]:
-        """What is found of each stream of tasks, by its name; those of a comparison have one."""
+    def streams(self) -> dict[str, "FolderResults"]:
+        """The same for each stream of tasks, by its name; the runs of a comparison have one."""
         streams = sorted({_stream(experiment) for experiment in self.experiments}, key=_order)
-        return {_name(stream, streams): self._only(stream) for stream in streams}
+        return {_name_stream(stream, streams): self._only(stream) for stream in streams}
 
-    def _only(self, stream: tuple[Any, ...]) -> "Findings":
+    def _only(self, stream: tuple[Any, ...]) -> "FolderResults":
         return replace(
             self,
             runs=tuple(run for run in self.runs if _stream(run.experiment) == stream),
@@ -55,14 +55,17 @@ class Findings:
         )
 
 
-def find(folder: Path) -> Findings:
-    """Read the records of a folder, which may be growing."""
-    _check(folder)
+def read_folder_results(folder: Path) -> FolderResults:
+    """Read the records of a folder, which may be growing.
+
+    Raises SelfReminderError if it is no folder of a comparison or a grid, or if its records are damaged.
+    """
+    _check_folder(folder)
     grid = {experiment.key: experiment for experiment in read_grid(folder) or []}
     # A comparison may be added to, run by run; the file of a grid has all its runs, and none of an earlier file's.
     is_whole = "spec" in (read_about(folder) or {})
     paths = [path for path in run_folders(folder) if path.name in grid or not is_whole]
-    begun, damaged = _read(paths, grid)
+    begun, damaged = _read_runs(paths, grid)
     keys = {records.experiment.key for records in begun}
     left = [experiment for key, experiment in grid.items() if key not in keys]
     if not begun and not left:
@@ -76,11 +79,11 @@ def find(folder: Path) -> Findings:
     done = {run.experiment.key for run in begun if run.done}
     failed = {key: read_failure(folder / key) for experiment in experiments if (key := experiment.key) not in done}
     failures = {key: failure.reason for key, failure in failed.items() if failure is not None} | damaged
-    return Findings(tuple(begun), tuple(left), tuple(results), read_origin(folder), failures)
+    return FolderResults(tuple(begun), tuple(left), tuple(results), read_origin(folder), failures)
 
 
-def _read(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Records], dict[str, str]]:
-    """The records of runs that have begun; and which of a grid's are damaged, as `status` says of them too."""
+def _read_runs(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Records], dict[str, str]]:
+    """Read the records of runs that have begun; and say which of a grid's are damaged, as `status` does too."""
     found, damaged = [], {}
     for path in paths:
         try:
@@ -94,7 +97,7 @@ def _read(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Records], d
     return found, damaged
 
 
-def _check(folder: Path) -> None:
+def _check_folder(folder: Path) -> None:
     check_exists(folder)
     if (folder / RECORDS).exists():
         raise SelfReminderError(f"{folder} is the folder of one run: give the one around it, {folder.resolve().parent}")
@@ -116,8 +119,8 @@ def _order(stream: tuple[Any, ...]) -> list[Any]:
     return [math.inf if value is None else value for value in stream]
 
 
-def _name(stream: tuple[Any, ...], streams: Sequence[tuple[Any, ...]]) -> str:
-    """A stream's benchmark, and what tells it from the others of that benchmark."""
+def _name_stream(stream: tuple[Any, ...], streams: Sequence[tuple[Any, ...]]) -> str:
+    """Name a stream by its benchmark, and what tells it from the others of that benchmark."""
     alike = [other for other in streams if other[0] == stream[0]]
     differing = [place for place in range(1, len(_STREAM)) if any(other[place] != stream[place] for other in alike)]
     said = {place: "all" if stream[place] is None else show(stream[place]) for place in differing}
