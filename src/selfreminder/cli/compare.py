@@ -8,15 +8,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.grid_command import Running, describe, keep_table, run_grid, write_summary
-from selfreminder.cli.terminal import Extent, MemorySize, Out, Whole, make_comparison, print_table, show_estimate
+from selfreminder.cli.grid_command import Running, describe, draw_results, keep_table, run_grid, write_summary
+from selfreminder.cli.terminal import Extent, MemorySize, Out, Whole, make_comparison, print_table, tabulate_results
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import check_same_comparison, claimed
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.tuning.tuned import join_untuned
-from selfreminder.report.results import Result, group_runs, sort_best_first
+from selfreminder.report.results import group_runs, sort_best_first
 
 
 def compare(
@@ -89,50 +88,38 @@ def _refuse_mistakes(grid: Grid) -> None:
 
 
 def _present(comparison: Comparison, grid: Grid, as_json: bool) -> None:
+    """Draw and print the results, and write them down; there are none where every run failed."""
     found = group_runs(records for job in grid.all if (records := read_records(job.folder)) is not None)
-    about = {"benchmark": comparison.benchmark, "scale": comparison.scale, "folder": str(grid.folder)}
-    if found:
-        _show(comparison, found, grid.folder, as_json)
-    elif as_json:
-        print(json_format.dumps({**about, "results": []}))
-
-
-def _show(comparison: Comparison, found: list[Result], folder: Path, as_json: bool) -> None:
-    # matplotlib takes half a second to import: only when there is something to draw.
-    from selfreminder.report.figures import draw_accuracy, draw_ratio  # noqa: PLC0415
-
+    about = {"benchmark": comparison.benchmark, "scale": comparison.scale}
+    if not found:
+        if as_json:
+            print(json_format.dumps({**about, "folder": str(grid.folder), "results": []}))
+        return
     experiment = comparison.experiments[0]
     seeds = min(result.seeds for result in found)
     of_seeds = "one seed" if seeds == 1 else f"mean and standard error of {seeds} seeds"
     title = (
         f"{comparison.benchmark} ({experiment.data}), scale {comparison.scale}, memory of {experiment.size}; {of_seeds}"
     )
-    figures = draw_accuracy(found, title, folder / "accuracy") + draw_ratio(found, title, folder / "rho")
+    figures = draw_results(found, title, grid.folder)
     summary = {
-        "benchmark": comparison.benchmark,
-        "scale": comparison.scale,
+        **about,
         "data": experiment.data,
         "tasks": experiment.tasks,
         "memory": str(experiment.size),
-        "folder": str(folder),
+        "folder": str(grid.folder),
         "figures": [str(path) for path in figures],
         "untuned": comparison.untuned,
         "results": [result.as_dict() for result in found],
     }
-    text = write_summary(summary, folder)
+    text = write_summary(summary, grid.folder)
     if as_json:
         print(text)
         return
     print(f"{title}, after {experiment.tasks} tasks")
-    columns = ["method", "task average", "first task", "forgetting", "ρ", "bytes kept"]
-    rows = [
-        [r.method, *map(show_estimate, (r.task_average, r.first_task, r.forgetting, r.rho)), show_bytes(r.bytes)]
-        for r in sort_best_first(found)
-    ]
-    if not any(r.rho for r in found):
-        columns.remove("ρ")
-        rows = [row[:4] + row[5:] for row in rows]
-    print_table(columns, rows)
+    best_first = sort_best_first(found)
+    headings, cells = tabulate_results(best_first)
+    print_table(["method", *headings], [[result.method, *row] for result, row in zip(best_first, cells)])
     if experiment.has_generated_data:
         print("Made-up images: this shows that the command works, not how methods compare.")
     if comparison.untuned:

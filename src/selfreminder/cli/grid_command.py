@@ -4,7 +4,7 @@ import json as json_format
 import shlex
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +26,8 @@ from selfreminder.experiment.folder import TABLE, keep_copy, with_command
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.progress import Done, Failed, is_given_up
 from selfreminder.experiment.spec import Experiment
+from selfreminder.report.results import Result
 
-INTERRUPTED = 130
 _PLAIN_EVERY = 10.0
 _LIVE_EVERY = 0.2
 _MOST_NAMES = 5
@@ -109,7 +109,7 @@ def run_grid(
     except KeyboardInterrupt:
         command = shlex.join(["selfreminder", *COMMAND_LINE.get()])
         print(f"Stopped; what was done is in {grid.folder}. To go on: {command}", file=sys.stderr)
-        return INTERRUPTED
+        return 130
     present()
     for line in failure_lines((job.experiment.key, failure) for job, failure in grid.failures):
         print(f"selfreminder: {line}", file=sys.stderr)
@@ -121,6 +121,14 @@ def write_summary(summary: Mapping[str, Any], folder: Path) -> str:
     text = json_format.dumps(summary, indent=1)
     write_text(folder / "results.json", text + "\n")
     return text
+
+
+def draw_results(results: Sequence[Result], title: str, folder: Path) -> list[Path]:
+    """Draw the accuracies, and the forgetting ratio where there is one, into a folder; returns the files."""
+    # matplotlib takes half a second to import: only when there is something to draw.
+    from selfreminder.report.figures import draw_accuracy, draw_ratio  # noqa: PLC0415
+
+    return draw_accuracy(results, title, folder / "accuracy") + draw_ratio(results, title, folder / "rho")
 
 
 def failure_lines(failures: Iterable[tuple[str, Failed]]) -> list[str]:

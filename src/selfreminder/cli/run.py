@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.grid_command import Running, describe, keep_table, run_grid, write_summary
-from selfreminder.cli.terminal import Flag, Out, print_table, show_estimate
+from selfreminder.cli.grid_command import Running, describe, draw_results, keep_table, run_grid, write_summary
+from selfreminder.cli.terminal import Flag, Out, print_table, tabulate_results
 from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.folder import claimed, keep_copy, show, varying, write_grid
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.progress import Done, Failed
 from selfreminder.experiment.records import read_records
+from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.sweep import Sweep, read_sweep
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.report.results import Result, group_runs
@@ -74,6 +74,7 @@ def run(
 
 
 def _plan(grid: Grid, as_json: bool) -> None:
+    """Print which runs there are, and which of them are to be run."""
     words = {Done: "done", Failed: "failed, not tried again"}
     rows = [(job.experiment, words.get(type(job.answer), "to be run")) for job in grid.all]
     if as_json:
@@ -83,21 +84,23 @@ def _plan(grid: Grid, as_json: bool) -> None:
     names = varying(experiment for experiment, _ in rows)
     print_table(
         ["method", *names, "seed", "state", "folder"],
-        [[e.method, *_settings(e.as_dict(), e.method, names), str(e.seed), state, e.key] for e, state in rows],
+        [[e.method, *_format_settings(e, names), str(e.seed), state, e.key] for e, state in rows],
     )
     left = sum(job.answer is None for job in grid.all)
     print(f"{len(rows)} runs, {left} of them to be run by {grid.workers} workers, in {grid.folder}")
 
 
-def _settings(values: dict[str, Any], method: str, names: list[str]) -> list[str]:
-    return [show(values[name]) if uses(method, name) else "-" for name in names]
+def _format_settings(experiment: Experiment, names: list[str]) -> list[str]:
+    return [show(getattr(experiment, name)) if uses(experiment.method, name) else "-" for name in names]
 
 
 def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
+    """Draw and print the results of the runs that are done, and write them down."""
     names = varying(job.experiment for job in grid.all)
     ended = [job for job in grid.all if isinstance(job.answer, Done)]
     found = group_runs(records for job in ended if (records := read_records(job.folder)) is not None)
-    figures = _draw(found, sweep.name, grid.folder) if found else []
+    # Of more lines, nobody could tell one from the other.
+    figures = draw_results(found, sweep.name, grid.folder) if 0 < len(found) <= _MOST_LINES else []
     summary = {
         "spec": sweep.name,
         "folder": str(grid.folder),
@@ -116,7 +119,10 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
     done = f"{len(ended)} of {len(grid.all)} runs done"
     print(f"{sweep.name}: {done}; mean and standard error over seeds, after the last task")
     if found:
-        print_table(*_table(found, names))
+        headings, cells = tabulate_results(found, validation=True)
+        settings = [_format_settings(result.experiment, names) for result in found]
+        rows = [[r.method, *own, str(r.seeds), *row] for r, own, row in zip(found, settings, cells)]
+        print_table(["method", *names, "seeds", *headings], rows)
     if sweep.untuned:
         print(join_untuned(sweep.untuned))
     if figures:
@@ -127,24 +133,3 @@ def _as_dict(result: Result, names: list[str]) -> dict[str, Any]:
     values = result.experiment.as_dict()
     settings = {name: values[name] for name in names}
     return {"settings": settings} | result.as_dict() | {"validation": vars(result.validation)}
-
-
-def _table(found: list[Result], names: list[str]) -> tuple[list[str], list[list[str]]]:
-    of_joint = any(result.rho for result in found)
-    columns = ["task average", "first task", "forgetting", *(["ρ"] if of_joint else []), "validation", "bytes kept"]
-    rows = []
-    for r in found:
-        estimates = [r.task_average, r.first_task, r.forgetting, *([r.rho] if of_joint else []), r.validation]
-        settings = _settings(r.experiment.as_dict(), r.method, names)
-        rows.append([r.method, *settings, str(r.seeds), *map(show_estimate, estimates), show_bytes(r.bytes)])
-    return ["method", *names, "seeds", *columns], rows
-
-
-def _draw(found: list[Result], title: str, folder: Path) -> list[Path]:
-    """Draw figures, unless nobody could tell the lines apart."""
-    # matplotlib takes half a second to import: only when there is something to draw.
-    from selfreminder.report.figures import draw_accuracy, draw_ratio  # noqa: PLC0415
-
-    if len(found) > _MOST_LINES:
-        return []
-    return draw_accuracy(found, title, folder / "accuracy") + draw_ratio(found, title, folder / "rho")

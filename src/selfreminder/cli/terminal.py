@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder._base.sizes import Size
+from selfreminder._base.sizes import Size, show_bytes
 from selfreminder.experiment.comparison import Comparison
-from selfreminder.report.results import Estimate
+from selfreminder.report.results import Estimate, Result
 
 
 def whole_number(_: object, tokens: Sequence[Token]) -> int:
@@ -113,6 +113,27 @@ def show_estimate(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     return f"{estimate.mean:.3f}" + ("" if estimate.stderr is None else f" ± {estimate.stderr:.3f}")
+
+
+def tabulate_results(results: Iterable[Result], *, validation: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Make the columns that all tables of results have: their headings, and a row of cells for each result.
+
+    Args:
+        results: what to show, in this order; where none has a forgetting ratio ρ, there is no column for it.
+        validation: whether there is a column of accuracies on validation data.
+    """
+    results = list(results)
+    estimates = {
+        "task average": [result.task_average for result in results],
+        "first task": [result.first_task for result in results],
+        "forgetting": [result.forgetting for result in results],
+    }
+    if any(result.rho for result in results):
+        estimates["ρ"] = [result.rho for result in results]
+    if validation:
+        estimates["validation"] = [result.validation for result in results]
+    columns = [*(map(show_estimate, column) for column in estimates.values()), (show_bytes(r.bytes) for r in results)]
+    return [*estimates, "bytes kept"], [list(row) for row in zip(*columns)]
 
 
 def console() -> Console:
