@@ -43,11 +43,18 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     save_every: float = 30.0,
 ) -> Records:
-    """Run an experiment, or go on with it, and give its records.
+    """Run an experiment in a folder, or go on with it, and give its records.
 
-    `stop` is asked after every step; when it says so, the state is saved and `train.StoppedError` raised. The
-    state is saved every `save_every` seconds of training too, and when a task has been trained for seconds: what comes
+    The state is saved every `save_every` seconds of training, and when a task has been trained for seconds: what comes
     after that, a method's end of the task and the evaluation, is done again after an interruption.
+
+    Args:
+        experiment: what to run.
+        folder: its own, made if there is none; one of another experiment is refused.
+        data_dir: a folder with data files of yours, looked at first.
+        watch: is told the progress, several times an epoch.
+        stop: is asked after every step; when it says so, the state is saved and `training.StoppedError` raised.
+        save_every: seconds of training between two saves.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ Axes = dict[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a file says, checked field by field."""
+    """What a file asks for: fields with one value, and lists of values whose product is run."""
 
     name: str
     """the file, for messages"""
@@ -57,8 +57,8 @@ class Sweep:
     @cached_property
     def experiments(self) -> list[Experiment]:
         """Every run once, seed by seed, and runs on the same data one after the other."""
-        with _blaming(self.name):
-            found = {experiment.key: experiment for experiment in self._all()}
+        with _naming(self.name):
+            found = {experiment.key: experiment for experiment in self._make_experiments()}
             run = sorted({experiment.method for experiment in found.values()})
             if idle := [name for name in self.grid if not any(uses(method, name) for method in run)]:
                 raise SelfReminderError(f"[grid]: {idle[0]} is of no use to {', '.join(run)}: leave it out")
@@ -77,7 +77,7 @@ class Sweep:
 
     @property
     def untuned(self) -> list[str]:
-        """As a comparison's, of methods whose strength and step size the file does not say."""
+        """Methods whose strength or step size nobody chose, nor the file says: as of a comparison."""
         if self.scale is None:
             return []
         found: dict[str | None, None] = {}
@@ -87,20 +87,20 @@ class Sweep:
                 found[describe_untuned(e.benchmark, self.scale, e.method, e.size, self.tuned)] = None
         return [said for said in found if said is not None]
 
-    def _all(self) -> Iterator[Experiment]:
-        for benchmark in self._values("benchmark"):
+    def _make_experiments(self) -> Iterator[Experiment]:
+        for benchmark in self._list_values("benchmark"):
             of_scale = [] if self.scale is None else Comparison(benchmark=benchmark, scale=self.scale).experiments
             seeds = tuple(dict.fromkeys(e.seed for e in of_scale)) or (0,)
-            for method in self._values("method", tuple(dict.fromkeys(e.method for e in of_scale))):
-                yield from self._of(benchmark, method, seeds)
+            for method in self._list_values("method", tuple(dict.fromkeys(e.method for e in of_scale))):
+                yield from self._sweep_method(benchmark, method, seeds)
 
-    def _values(self, name: str, default: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+    def _list_values(self, name: str, default: tuple[Any, ...] = ()) -> tuple[Any, ...]:
         found = self.grid.get(name) or ((self.fixed[name],) if name in self.fixed else default)
         if not found:
             raise SelfReminderError(f'{name} is missing: write {name} = "…", or a list of them under [grid]')
         return found
 
-    def _of(self, benchmark: str, method: str, seeds: tuple[int, ...]) -> Iterator[Experiment]:
+    def _sweep_method(self, benchmark: str, method: str, seeds: tuple[int, ...]) -> Iterator[Experiment]:
         own = self.methods.get(method, {})
         elsewhere = ("benchmark", "method", *own, *(_SIZES if any(name in own for name in _SIZES) else ()))
         axes = {k: values for k, values in self.grid.items() if k not in elsewhere and uses(method, k)} | own
@@ -111,9 +111,9 @@ class Sweep:
         if any(name in axes for name in _SIZES):
             fixed = {name: value for name, value in fixed.items() if name not in _SIZES}
         for values in product(*axes.values()):
-            yield self._experiment(fixed | dict(zip(axes, values)))
+            yield self._make_experiment(fixed | dict(zip(axes, values)))
 
-    def _experiment(self, settings: dict[str, Any]) -> Experiment:
+    def _make_experiment(self, settings: dict[str, Any]) -> Experiment:
         sizes = {name: settings[name] for name in _SIZES if settings.get(name) is not None}
         if sizes:
             settings = dict.fromkeys(_SIZES) | settings
@@ -135,47 +135,50 @@ class Sweep:
 def read_sweep(
     path: str | Path, fixed: Sequence[str] = (), swept: Sequence[str] = (), tuned: Path | None = None
 ) -> Sweep:
-    """The sweep of a file.
+    """Read the sweep of a TOML file, and check it field by field.
 
-    `fixed` are texts such as "epochs=3", `swept` such as "strength=0.01,0.1": they go before all that the file says.
-    `tuned` is a table of strengths and step sizes for a file that names a scale.
+    Args:
+        path: the file.
+        fixed: texts such as "epochs=3", which go before all that the file says.
+        swept: texts such as "strength=0.01,0.1", likewise.
+        tuned: a table of strengths and step sizes, for a file that names a scale.
     """
     try:
         said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise SelfReminderError(f"{path} is no TOML: {error}") from None
     for text in fixed:
-        name, value = _assignment(text, "--set", (*_FIELDS, "scale", "seeds"))
-        _drop(said, name)
-        with _blaming(f"--set {text}"):
+        name, value = _split_assignment(text, "--set", (*_FIELDS, "scale", "seeds"))
+        _forget_field(said, name)
+        with _naming(f"--set {text}"):
             said[name] = parse_text(name, value)
-            _narrow(said, name, [said[name]])
+            _narrow_to_methods(said, name, [said[name]])
     for text in swept:
-        name, value = _assignment(text, "--sweep", _FIELDS)
-        _drop(said, name)
-        with _blaming(f"--sweep {text}"):
+        name, value = _split_assignment(text, "--sweep", _FIELDS)
+        _forget_field(said, name)
+        with _naming(f"--sweep {text}"):
             values = [parse_text(name, each.strip()) for each in value.split(",")]
-            _table(said, "grid")[name] = values
-            _narrow(said, name, values)
-    with _blaming(str(path)):
-        sweep = _sweep(said, str(path))
+            _get_table(said, "grid")[name] = values
+            _narrow_to_methods(said, name, values)
+    with _naming(str(path)):
+        sweep = _make_sweep(said, str(path))
         if tuned is not None and sweep.scale is None:
             raise SelfReminderError(f'it names no scale, so that {tuned} has no part in it: write scale = "…"')
         return replace(sweep, tuned=tuned)
 
 
-def _sweep(said: dict[str, Any], name: str) -> Sweep:
+def _make_sweep(said: dict[str, Any], name: str) -> Sweep:
     own = {}
-    for method, settings in _table(said, "methods").items():
+    for method, settings in _get_table(said, "methods").items():
         if method not in all_methods.names():
             raise unknown("method", method, all_methods.names())
-        with _blaming(f"[methods.{method}]"):
+        with _naming(f"[methods.{method}]"):
             known = [f for f in _FIELDS if f not in ("benchmark", "method")]
-            own[method] = _axes(settings, known)
+            own[method] = _read_axes(settings, known)
             if unused := [name for name in own[method] if not uses(method, name)]:
                 raise SelfReminderError(f"{method} has no {unused[0]}")
-    with _blaming("[grid]"):
-        grid = _axes(_table(said, "grid"), _FIELDS)
+    with _naming("[grid]"):
+        grid = _read_axes(_get_table(said, "grid"), _FIELDS)
     fixed: dict[str, Any] = {}
     for key, value in said.items():
         if key in _TABLES:
@@ -185,20 +188,20 @@ def _sweep(said: dict[str, Any], name: str) -> Sweep:
         if isinstance(value, list):
             raise SelfReminderError(f"{key} is a list: what is swept goes under [grid]")
         if key == "seeds":
-            grid["seed"] = _seeds(value, {*said, *grid})
+            grid["seed"] = _read_seeds(value, {*said, *grid})
         else:
             fixed[key] = parse_value(key, value)
     return Sweep(name, fixed, grid, own, fixed.pop("scale", None))
 
 
-def _axes(settings: object, known: Sequence[str]) -> Axes:
+def _read_axes(settings: object, known: Sequence[str]) -> Axes:
     if not isinstance(settings, dict):
         raise SelfReminderError(f"it is {settings!r}: it must be a table of settings")
     axes: Axes = {}
     for key, value in settings.items():
         values = value if isinstance(value, list) else [value]
         if key == "seeds":
-            axes["seed"] = _seeds(value, set(settings))
+            axes["seed"] = _read_seeds(value, set(settings))
         elif key not in known:
             raise unknown("field", key, known)
         elif not values:
@@ -209,7 +212,7 @@ def _axes(settings: object, known: Sequence[str]) -> Axes:
     return axes
 
 
-def _seeds(value: object, beside: set[str]) -> tuple[int, ...]:
+def _read_seeds(value: object, beside: set[str]) -> tuple[int, ...]:
     if "seed" in beside:
         raise SelfReminderError("both seeds and seed are given: one of them is enough")
     count = parse_value("seeds", value)
@@ -218,7 +221,7 @@ def _seeds(value: object, beside: set[str]) -> tuple[int, ...]:
     return tuple(range(count))
 
 
-def _assignment(text: str, option: str, known: Sequence[str]) -> tuple[str, str]:
+def _split_assignment(text: str, option: str, known: Sequence[str]) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals or not value.strip():
@@ -228,7 +231,7 @@ def _assignment(text: str, option: str, known: Sequence[str]) -> tuple[str, str]
     return name, value.strip()
 
 
-def _drop(said: dict[str, Any], name: str) -> None:
+def _forget_field(said: dict[str, Any], name: str) -> None:
     """Forget what a file says of a field, or of others that say the same thing."""
     alike = next((group for group in (_SIZES, ("seed", "seeds")) if name in group), (name,))
     of_methods = said.get("methods", {})
@@ -239,16 +242,16 @@ def _drop(said: dict[str, Any], name: str) -> None:
                 table.pop(each, None)
 
 
-def _narrow(said: dict[str, Any], name: str, values: list[Any]) -> None:
-    """Where the command line chooses methods, what a file says for others has no part."""
+def _narrow_to_methods(said: dict[str, Any], name: str, values: list[Any]) -> None:
+    """Leave out what a file says for other methods than those that the command line chooses."""
     if name == "method":
         chosen = [method for method in all_methods.names() if method in values]
-        for key in [key for key in _table(said, "grid") if chosen and not any(uses(each, key) for each in chosen)]:
+        for key in [key for key in _get_table(said, "grid") if chosen and not any(uses(each, key) for each in chosen)]:
             del said["grid"][key]
-        said["methods"] = {method: own for method, own in _table(said, "methods").items() if method in values}
+        said["methods"] = {method: own for method, own in _get_table(said, "methods").items() if method in values}
 
 
-def _table(said: dict[str, Any], name: str) -> dict[str, Any]:
+def _get_table(said: dict[str, Any], name: str) -> dict[str, Any]:
     table = said.setdefault(name, {})
     if not isinstance(table, dict):
         raise SelfReminderError(f"{name} is {table!r}: it must be a table, [{name}]")
@@ -256,8 +259,8 @@ def _table(said: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _blaming(place: str) -> Iterator[None]:
-    """Say of an error in which place it is."""
+def _naming(place: str) -> Iterator[None]:
+    """Name the place of an error in its message."""
     try:
         yield
     except SelfReminderError as error:
