@@ -1,6 +1,5 @@
 """The paper's figures and claims as one HTML page: what holds, then every figure with its claims and its numbers."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from selfreminder.report.html import Child, decimal, document, element, note, pa
 from selfreminder.report.page import matrices_block, results_block
 from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel, Panel
 from selfreminder.report.results import sort_best_first
-from selfreminder.report.settings import redo_block, settings_block
+from selfreminder.report.settings import count_versions, redo_block, settings_block
 
 _SMALL = (300.0, 190.0)
 """of a chart of bars, of which there are many"""
@@ -178,10 +177,9 @@ def _content(block: Element) -> list[Element]:
 
 
 def _made_up(shown: Sequence[FigureResults]) -> Element | None:
-    names = [each.figure.name for each in shown if each.made_up]
-    if not names:
-        return None
-    return warning(f"Made-up images in {', '.join(names)}: they show that the commands work, not how methods compare.")
+    names = ", ".join(each.figure.name for each in shown if each.made_up)
+    text = f"Made-up images in {names}: they show that the commands work, not how methods compare."
+    return warning(text) if names else None
 
 
 def _memory_block(excerpt: MemoryExcerpt | None) -> Element | None:
@@ -196,11 +194,7 @@ def _memory_block(excerpt: MemoryExcerpt | None) -> Element | None:
 
 def _redo_all(shown: Sequence[FigureResults]) -> Element:
     runs = {run.experiment.key: run for each in shown for run in each.runs}
-    counts = Counter(tuple(sorted(run.versions.items())) for run in runs.values())
-    versions = [
-        note(f"{count} runs with {', '.join(f'{name} {version}' for name, version in used)}.")
-        for used, count in counts.most_common()
-    ]
+    versions = [note(f"{count} runs with {used}.") for used, count in count_versions(runs.values())]
     command = element("pre", element("code", f"selfreminder reproduce all --scale {shown[0].scale}"))
     return section("Do it all again", command, *versions)
 

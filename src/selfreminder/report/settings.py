@@ -2,13 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element
 
 from selfreminder import selection
 from selfreminder.benchmarks import SCALES
 from selfreminder.experiment.catalogue import benchmark, method_facts, uses
 from selfreminder.experiment.folder import TABLE, show
+from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.methods import OPTIMIZERS
 from selfreminder.report.folder_results import FolderResults
@@ -64,11 +65,17 @@ def redo_block(found: FolderResults) -> Element:
     if origin.file:
         name, text = origin.file
         said += [note(f"with its file, which is beside the runs as {name}:"), element("pre", element("code", text))]
-    counts = Counter(tuple(sorted(run.versions.items())) for run in found.runs)
-    for versions, count in counts.most_common():
+    counts = count_versions(found.runs)
+    for versions, count in counts:
         which = f"{count} of the runs with" if len(counts) > 1 else "Run with"
-        said.append(note(f"{which} {', '.join(f'{name} {version}' for name, version in versions)}."))
+        said.append(note(f"{which} {versions}."))
     return section("Do it again", *said)
+
+
+def count_versions(runs: Iterable[Records]) -> list[tuple[str, int]]:
+    """Say which versions runs were made with, and how many of them with each; the most come first."""
+    counts = Counter(tuple(sorted(run.versions.items())) for run in runs)
+    return [(", ".join(f"{name} {version}" for name, version in used), n) for used, n in counts.most_common()]
 
 
 def _whole_options(command: str) -> list[Child]:
