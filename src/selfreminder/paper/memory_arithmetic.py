@@ -17,7 +17,7 @@ from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks import Benchmark
 from selfreminder.benchmarks.color_cifar10 import SPACES, to_color_space
-from selfreminder.benchmarks.models import Network, build_model
+from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.permuted_mnist import permutation
 from selfreminder.data import DataSet, dataset, load, source
 from selfreminder.data.content import is_archive
@@ -29,14 +29,14 @@ PAPERS = {"mnist-mlp": "permuted-mnist", "cifar10-vgg": "color-cifar10", "cifar1
 """the benchmark for which the paper does the arithmetic of each model"""
 CLASSES = 10
 """in each task of the paper's benchmarks"""
-PER_CLASS = (1, 10, 50)
 FLOAT32 = 4
 DEFAULT = ("uint8", "float32")
 """how a memory keeps pixels and logits unless it is told otherwise"""
-WAYS = (("float32", "float32"), DEFAULT, ("uint8", "float16"), ("uint8", "int8"), ("affine8", "float16"))
+_WAYS = (("float32", "float32"), DEFAULT, ("uint8", "float16"), ("uint8", "int8"), ("affine8", "float16"))
 """codecs of inputs and logits whose bytes do not depend on the images"""
-MEASURED = (("compressed", "float16"),)
+_MEASURED = ("compressed", "float16")
 """those whose bytes do"""
+_PER_CLASS = (1, 10, 50)
 _STATED = {"cifar100-alexnet": 6_800_000}
 """parameters in the paper's text, where those are not a count"""
 _IMAGES = 500
@@ -47,13 +47,11 @@ _MOST = torch.iinfo(torch.int32).max
 
 @dataclass(frozen=True)
 class Count:
-    """The parameters p of a network, counted in one way, and what EWC keeps then."""
+    """The parameters p of a network, counted in one way, and EWC's 2p numbers: the model and its diagonal Fisher."""
 
     what: str
-    """which parameters"""
     parameters: int
     ewc_numbers: int
-    """2p: the model and its diagonal Fisher"""
     ewc_bytes: int
     items_per_task: float
     """for as many float32 numbers"""
@@ -61,12 +59,10 @@ class Count:
 
 @dataclass(frozen=True)
 class Way:
-    """Items kept in one way."""
+    """Items kept in one way: with these codecs of inputs and of logits."""
 
     inputs: str
-    """codec"""
     logits: str
-    """codec"""
     images: str | None
     """which were measured; None where any image takes as many bytes"""
     sample: int | None
@@ -83,15 +79,13 @@ class Way:
 
 @dataclass(frozen=True)
 class ClassShare:
-    """So many images of each class of each task."""
+    """So many images of each class of each task, kept as by default; shares are of EWC's bytes."""
 
     per_class: int
     items: int
     """of all tasks"""
     total_bytes: int
-    """kept as by default"""
     share: float
-    """of EWC's bytes"""
     paper_bytes: int
     """as the paper counts: float32, no provenance"""
     paper_share: float
@@ -105,7 +99,6 @@ class MemoryCost:
     width: float
     tasks: int
     per_task: int
-    """items"""
     input_numbers: int
     logits: int
     item_numbers: int
@@ -144,7 +137,7 @@ def memory_cost(
     >>> cost.counts[0].parameters, cost.item_numbers, round(cost.counts[0].items_per_task, 1)
     (3958784, 794, 498.6)
     """
-    facts, data = _benchmark(model), _real_data(model)
+    data = _real_data(model)
     if not 0 < width <= _WIDEST:
         raise SelfReminderError(f"width is {width:g}: it must be above 0, at most {_WIDEST}")
     if not 1 <= tasks <= _MOST:
@@ -156,14 +149,18 @@ def memory_cost(
         network = build_model(model, width=width, seed=0, heads=(CLASSES,))
     inputs = torch.zeros(1, *data.shape)
     item_numbers = inputs.numel() + CLASSES
+    stated = _STATED.get(model) if width == 1 else None
 
     def count(what: str, parameters: int) -> Count:
         numbers = 2 * parameters
         return Count(what, parameters, numbers, numbers * FLOAT32, numbers / item_numbers / tasks)
 
-    parameters = _by_head(network, tasks) if facts.head_per_task else _by_kind(network)
+    if papers_benchmark(model).head_per_task:
+        trunk = _numbers(network.body)
+        parameters = {"trunk": trunk, "with a head per task": trunk + tasks * _numbers(network.heads)}
+    else:
+        parameters = _count_by_kind(network)
     counts = tuple(count(what, number) for what, number in parameters.items())
-    stated = _STATED.get(model) if width == 1 else None
     ewc_bytes = counts[0].ewc_bytes
 
     def way(codecs: tuple[str, str], x: Tensor, name: str | None = None) -> Way:
@@ -177,7 +174,7 @@ def memory_cost(
         total, papers = round(items * _item_bytes(inputs, *DEFAULT)), items * item_numbers * FLOAT32
         return ClassShare(per_class, items, total, total / ewc_bytes, papers, papers / ewc_bytes)
 
-    measured = tuple(way(codecs, x, name) for codecs in MEASURED for name, x in (images or {}).items())
+    measured = tuple(way(_MEASURED, x, name) for name, x in (images or {}).items())
     return MemoryCost(
         model=model,
         width=width,
@@ -190,9 +187,9 @@ def memory_cost(
         counts=counts,
         stated=None if stated is None else count(f"{stated / 1e6:g} M", stated),
         data=data.name,
-        ways=(*(way(codecs, inputs) for codecs in WAYS), *measured),
-        unmeasured=() if measured else MEASURED,
-        per_class=tuple(map(class_share, PER_CLASS)),
+        ways=(*(way(codecs, inputs) for codecs in _WAYS), *measured),
+        unmeasured=() if measured else (_MEASURED,),
+        per_class=tuple(map(class_share, _PER_CLASS)),
     )
 
 
@@ -212,10 +209,11 @@ def images_at_hand(model: str) -> dict[str, Tensor]:
             return {}
         pixels, _ = read_cifar_batch(source.read(test, path), labels=len(CIFAR_LABELS[data.name]))
     some = torch.from_numpy(pixels[:: max(1, len(pixels) // _IMAGES)].copy())
-    return _VIEWS[model](some.to(torch.float32).div_(255))
+    return _view(model, some.to(torch.float32).div_(255))
 
 
-def _benchmark(model: str) -> Benchmark:
+def papers_benchmark(model: str) -> Benchmark:
+    """Give the benchmark for which the paper does the arithmetic of a model."""
     if model not in PAPERS:
         raise unknown("model", model, PAPERS)
     return benchmark(PAPERS[model])
@@ -223,26 +221,21 @@ def _benchmark(model: str) -> Benchmark:
 
 def _real_data(model: str) -> DataSet:
     """Give the smallest real data set of the model's benchmark."""
-    data = (dataset(scale.data) for scale in _benchmark(model).scales.values())
+    data = (dataset(scale.data) for scale in papers_benchmark(model).scales.values())
     return next(each for each in data if not each.generated)
 
 
-def _view_digits(x: Tensor) -> dict[str, Tensor]:
-    x = x.flatten(1)
-    return {"digits": x, "permuted digits": x[:, permutation(x.shape[1], seed=0, index=0)]}
-
-
-def _view_colours(x: Tensor) -> dict[str, Tensor]:
-    others = [to_color_space(part, space) for part, space in zip(x.chunk(len(SPACES) - 1), SPACES[1:])]
-    return {SPACES[0].upper(): x, ", ".join(SPACES[1:]).upper(): torch.cat(others)}
-
-
-def _view_plain(x: Tensor) -> dict[str, Tensor]:
-    return {"RGB": x}
-
-
-_VIEWS = {"mnist-mlp": _view_digits, "cifar10-vgg": _view_colours, "cifar100-alexnet": _view_plain}
-"""the images as tasks have them, by name"""
+def _view(model: str, x: Tensor) -> dict[str, Tensor]:
+    """Give images as the model's tasks have them, by name."""
+    if model == "mnist-mlp":
+        x = x.flatten(1)
+        return {"digits": x, "permuted digits": x[:, permutation(x.shape[1], seed=0, index=0)]}
+    rgb, *others = SPACES if model == "cifar10-vgg" else SPACES[:1]
+    views = {rgb.upper(): x}
+    if others:
+        converted = [to_color_space(part, space) for part, space in zip(x.chunk(len(others)), others)]
+        views[", ".join(others).upper()] = torch.cat(converted)
+    return views
 
 
 class _Weightless(TorchFunctionMode):
@@ -253,21 +246,15 @@ class _Weightless(TorchFunctionMode):
         return func(*args, **(kwargs or {}) | ({"device": "meta"} if func is torch.empty else {}))
 
 
-def _by_kind(network: Network) -> dict[str, int]:
-    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
-    norm = _numbers(*norms)
-    weights = sum(p.numel() for p in network.parameters() if p.ndim > 1)
-    counts = {"weights": weights, "with biases": _numbers(network) - norm}
-    return counts | {"with batch norm": _numbers(network)} if norm else counts
+def _count_by_kind(network: nn.Module) -> dict[str, int]:
+    norms = (module for module in network.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d))
+    norm, every = sum(map(_numbers, norms)), _numbers(network)
+    counts = {"weights": sum(p.numel() for p in network.parameters() if p.ndim > 1), "with biases": every - norm}
+    return counts | {"with batch norm": every} if norm else counts
 
 
-def _by_head(network: Network, tasks: int) -> dict[str, int]:
-    trunk, head = _numbers(network.body), _numbers(network.heads)
-    return {"trunk": trunk, "with a head per task": trunk + tasks * head}
-
-
-def _numbers(*modules: nn.Module) -> int:
-    return sum(p.numel() for module in modules for p in module.parameters())
+def _numbers(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
 
 
 def _item_bytes(x: Tensor, inputs: str, logits: str) -> float:
