@@ -17,7 +17,7 @@ def task_average(matrix: Matrix) -> list[float]:
     >>> task_average([[0.9], [0.5, 0.7]])
     [0.9, 0.6]
     """
-    return [math.fsum(row) / len(row) for row in matrix]
+    return [_mean(row) for row in matrix]
 
 
 def first_task(matrix: Matrix) -> list[float]:
@@ -36,10 +36,8 @@ def forgetting(matrix: Matrix) -> float | None:
     0.15
     """
     last = len(matrix) - 1
-    if last < 1:
-        return None
     drops = [max(matrix[t][task] for t in range(task, last)) - matrix[last][task] for task in range(last)]
-    return math.fsum(drops) / last
+    return _mean(drops) if drops else None
 
 
 def backward_transfer(matrix: Matrix) -> float | None:
@@ -49,9 +47,8 @@ def backward_transfer(matrix: Matrix) -> float | None:
     -0.15
     """
     last = len(matrix) - 1
-    if last < 1:
-        return None
-    return _mean([matrix[last][task] - matrix[task][task] for task in range(last)])
+    changes = [matrix[last][task] - matrix[task][task] for task in range(last)]
+    return _mean(changes) if changes else None
 
 
 def forward_transfer(next_accuracy: Sequence[float], untrained: Sequence[float]) -> float | None:
@@ -68,9 +65,8 @@ def forward_transfer(next_accuracy: Sequence[float], untrained: Sequence[float])
             f"{len(next_accuracy)} accuracies before learning, {len(untrained)} of the untrained model: "
             "give both for tasks 2 to T"
         )
-    if not next_accuracy:
-        return None
-    return _mean([accuracy - before for accuracy, before in zip(next_accuracy, untrained)])
+    gains = [accuracy - before for accuracy, before in zip(next_accuracy, untrained)]
+    return _mean(gains) if gains else None
 
 
 def intransigence(matrix: Matrix, joint: Matrix) -> float:
@@ -146,8 +142,7 @@ def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
     >>> mean_and_stderr([1.0, 3.0])
     (2.0, 1.0)
     """
-    n = len(values)
-    mean = math.fsum(values) / n
+    n, mean = len(values), _mean(values)
     if n < 2:
         return mean, None
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)

@@ -51,9 +51,9 @@ class Training:
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise SelfReminderError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        for name, value in (("epochs", self.epochs), ("batch_size", self.batch_size)):
+            if value < 1:
+                raise SelfReminderError(f"{name} is {value}: it must be at least 1")
         if self.lr is not None and not self.lr > 0:
             raise SelfReminderError(f"lr is {self.lr}: it must be above 0")
 

@@ -25,8 +25,8 @@ class Normalise(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor([125.3, 123.0, 113.9]).div(255).reshape(3, 1, 1), persistent=False)
-        self.register_buffer("deviation", torch.tensor([63.0, 62.1, 66.7]).div(255).reshape(3, 1, 1), persistent=False)
+        for name, of_255 in (("mean", [125.3, 123.0, 113.9]), ("deviation", [63.0, 62.1, 66.7])):
+            self.register_buffer(name, torch.tensor(of_255).div(255).reshape(3, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.deviation

@@ -61,10 +61,10 @@ def read_catalogue() -> Catalogue:
     index = json.loads(INDEX.read_text(encoding="utf-8")) if INDEX.is_file() else {}
     if index.get("sha256") != _digest():
         index = make_index()
-    methods = {
-        name: MethodFacts(**facts | {"settings": tuple(facts["settings"])}) for name, facts in index["methods"].items()
-    }
-    return Catalogue(methods, {name: _benchmark(facts) for name, facts in index["benchmarks"].items()})
+    return Catalogue(
+        {name: MethodFacts(**_with_tuples(facts)) for name, facts in index["methods"].items()},
+        {name: _benchmark(facts) for name, facts in index["benchmarks"].items()},
+    )
 
 
 def method_facts(name: str) -> MethodFacts:
@@ -112,37 +112,35 @@ def references() -> tuple[str, ...]:
 
 
 def _benchmark(facts: dict[str, Any]) -> Benchmark:
-    scales = {name: Scale(**of | {"methods": tuple(of["methods"])}) for name, of in facts["scales"].items()}
-    return Benchmark(**facts | {"methods": tuple(facts["methods"]), "scales": scales})
+    scales = {name: Scale(**_with_tuples(of)) for name, of in facts["scales"].items()}
+    return Benchmark(**_with_tuples({**facts, "scales": scales}))
+
+
+def _with_tuples(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
 
 
 def make_index() -> dict[str, Any]:
     """Make the index by importing all methods and benchmarks."""
-    return {
-        "benchmarks": {
-            name: dataclasses.asdict(benchmark_files.load_benchmark(name)) for name in benchmark_files.names()
-        },
-        "methods": {name: dataclasses.asdict(_facts_of_class(name)) for name in method_files.names()},
-        "sha256": _digest(),
-    }
+    benchmarks = {name: benchmark_files.load_benchmark(name) for name in benchmark_files.names()}
+    methods = {name: _facts_of_class(name) for name in method_files.names()}
+    return dataclasses.asdict(Catalogue(methods, benchmarks)) | {"sha256": _digest()}
 
 
 def write_index() -> None:
-    """Write the index anew."""
-    write_text(INDEX, json.dumps(make_index(), indent=1, ensure_ascii=False) + "\n")
+    """Write the index anew, each method and each scale of a benchmark on a line of its own."""
+    write_text(INDEX, json.dumps(make_index(), ensure_ascii=False).replace('}, "', '},\n"') + "\n")
 
 
 def _facts_of_class(name: str) -> MethodFacts:
     kind = method_files.method_class(name)
     fields: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(kind)}
+    shared = ("optimizer", "is_fine_tuning", "is_reference", "heads")
     return MethodFacts(
         summary=(import_module(kind.__module__).__doc__ or "").partition("\n")[0],
-        optimizer=kind.optimizer,
-        is_fine_tuning=kind.is_fine_tuning,
-        is_reference=kind.is_reference,
-        heads=kind.heads,
         settings=tuple(fields),
         strength=fields.get("strength"),
+        **{name: getattr(kind, name) for name in shared},
     )
 
 

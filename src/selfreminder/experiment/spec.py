@@ -15,7 +15,7 @@ from selfreminder._base.codec_names import LOGIT_NAMES, NAMES
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size, parse_bytes
 from selfreminder.experiment.catalogue import benchmark, method_facts
-from selfreminder.methods import OPTIMIZERS, TYPE_NAMES
+from selfreminder.methods import OPTIMIZERS, TYPE_NAMES, has_type
 
 _NUMBERS = ("width", "lr", "weight_decay", "strength", "validation")
 _OVER_TASKS = ("sum", "mean")
@@ -88,8 +88,7 @@ class Experiment:
                 raise unknown(name, str(getattr(self, name)), known)
         self._check_data()
         for name in ("tasks", "epochs", "batch_size", "images", "memory_batch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
+            if (value := getattr(self, name)) is not None and value < 1:
                 raise SelfReminderError(f"{name} is {value}: it must be at least 1")
         if self.split_into is not None:
             if not facts.splits_classes:
@@ -99,12 +98,10 @@ class Experiment:
             if self.split_into == self.tasks:  # the same experiment as with None
                 object.__setattr__(self, "split_into", None)
         for name in ("width", "lr"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
+            if (value := getattr(self, name)) is not None and not (value > 0 and math.isfinite(value)):
                 raise SelfReminderError(f"{name} is {value}: it must be above 0")
         for name in ("strength", "weight_decay"):
-            value = getattr(self, name)
-            if value is not None and not (value >= 0 and math.isfinite(value)):
+            if (value := getattr(self, name)) is not None and not (value >= 0 and math.isfinite(value)):
                 raise SelfReminderError(f"{name} is {value}: it must be a number that is not below 0")
         selection.parse(self.select)
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
@@ -144,18 +141,17 @@ class Experiment:
 
     def as_recorded(self) -> dict[str, Any]:
         """Give the fields as files have them: one that was added later is left out at its default, as in old files."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return {k: value for k, value in self.as_dict().items() if k not in _LATER or value != defaults[k]}
+        return {k: value for k, value in self.as_dict().items() if k not in _LATER or value != _DEFAULTS[k]}
 
     @property
     def key(self) -> str:
         """A name for exactly this experiment. A field at its default adds nothing: new fields keep old names."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self)} | {"options": {}}
-        said = {name: value for name, value in self.as_dict().items() if value != defaults[name]}
+        said = {name: value for name, value in self.as_dict().items() if value != _DEFAULTS[name]}
         text = json.dumps(said, sort_keys=True)
         return f"{self.method}-seed{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Experiment)} | {"options": {}}
 _HINTS = get_type_hints(Experiment) | {"seeds": int, "scale": str}
 _NONE = "none"
 
@@ -182,16 +178,14 @@ def parse_value(name: str, value: Any) -> Any:
         return None
     if name == "budget" and isinstance(value, str | int) and not isinstance(value, bool):
         return str(parse_bytes(value))
-    if of is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, of) or (of is int and isinstance(value, bool)):
+    if not has_type(value, of):
         raise _wrong_type(name, value)
     if of is dict:
         try:
             json.dumps(value)
         except TypeError:
             raise SelfReminderError(f"{name} has a date or a time: write it as text") from None
-    return value
+    return float(value) if of is float else value
 
 
 def parse_text(name: str, text: str) -> Any:
@@ -219,8 +213,5 @@ def parse_text(name: str, text: str) -> Any:
 
 def _wrong_type(name: str, value: object) -> SelfReminderError:
     of, optional = field_type(name)
-    said, must = (
-        json.dumps(value, default=str),
-        TYPE_NAMES[of] + (f', or "{_NONE}"' if optional else ""),
-    )
-    return SelfReminderError(f"{name} is {said}: it must be {must}")
+    must = TYPE_NAMES[of] + (f', or "{_NONE}"' if optional else "")
+    return SelfReminderError(f"{name} is {json.dumps(value, default=str)}: it must be {must}")

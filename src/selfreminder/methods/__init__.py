@@ -25,6 +25,7 @@ __all__ = [
     "Step",
     "build",
     "check_options",
+    "has_type",
     "method_class",
     "names",
 ]
@@ -54,19 +55,15 @@ def names() -> tuple[str, ...]:
     return tuple(stem.replace("_", "-") for stem in stems if stem not in ("__init__", "base"))
 
 
-def _module(name: str) -> str:
-    if name not in names():
-        raise unknown("method", name, names())
-    return name.replace("-", "_")
-
-
 def method_class(name: str) -> "type[Method]":
     """Load the class of a method: the one `Method` that its file defines.
 
     >>> method_class("fsr-logit").__name__
     'FsrLogit'
     """
-    module = import_module(f"{__name__}.{_module(name)}")
+    if name not in names():
+        raise unknown("method", name, names())
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
     base = import_module(f"{__name__}.base").Method
     classes = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base))
     (found,) = (cls for cls in classes if cls.__module__ == module.__name__)
@@ -88,11 +85,12 @@ def check_options(name: str, options: Mapping[str, Any], settings: Iterable[str]
                 raise SelfReminderError(f"{name} has no options: '{option}' is none")
             raise unknown(f"option of {name}", option, sorted(known))
         of = str if get_origin(known[option]) is Literal else known[option]
-        if of in TYPE_NAMES and not _has_type(value, of):
+        if of in TYPE_NAMES and not has_type(value, of):
             raise SelfReminderError(f"{name}: {option} is {value!r}: it must be {TYPE_NAMES[of]}")
 
 
-def _has_type(value: object, of: Any) -> bool:
+def has_type(value: object, of: Any) -> bool:
+    """Tell whether a value has one of the types of `TYPE_NAMES`; a whole number is a number too."""
     if isinstance(value, bool):  # which is an int to Python
         return of is bool
     return isinstance(value, int | float if of is float else of)
@@ -109,11 +107,7 @@ def build(name: str, settings: dict[str, Any], options: dict[str, Any]) -> "Meth
     >>> build("fsr-distill", {"strength": 3.0, "epochs": 5}, {"temperature": 4.0}).temperature
     4.0
     """
-    cls = method_class(name)
     check_options(name, options, settings)
-    known = {field.name for field in fields(cls)}
-    used = {key: value for key, value in settings.items() if key in known}
-    try:
-        return cls(**(used | options))
-    except TypeError as error:
-        raise SelfReminderError(f"{name}: {error}") from None
+    cls = method_class(name)
+    used = {field.name: settings[field.name] for field in fields(cls) if field.name in settings}
+    return cls(**(used | options))

@@ -23,10 +23,5 @@ class FsrLogitlab(MemoryMethod):
 
     def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
         return logit_and_label(
-            logits,
-            kept.logits,
-            kept.labels,
-            kept.mask,
-            logit_weight=self.strength,
-            label_weight=self.label_weight,
+            logits, kept.logits, kept.labels, kept.mask, logit_weight=self.strength, label_weight=self.label_weight
         )

@@ -27,14 +27,8 @@ class Autoencoder(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, latent: int) -> None:
         super().__init__()
-        self.encoder = nn.Sequential(
-            *(nn.Linear(inputs, hidden), nn.ReLU()),
-            *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 2 * latent)),
-        )
-        self.decoder = nn.Sequential(
-            *(nn.Linear(latent, hidden), nn.ReLU()),
-            *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, inputs)),
-        )
+        self.encoder = _layers(inputs, hidden, 2 * latent)
+        self.decoder = _layers(latent, hidden, inputs)
         self.latent = latent
 
     def loss(self, x: Tensor, generator: torch.Generator) -> Tensor:
@@ -51,6 +45,11 @@ class Autoencoder(nn.Module):
         """n new rows."""
         device = next(self.parameters()).device
         return self.decoder(torch.randn(n, self.latent, generator=generator, device=device)).sigmoid()
+
+
+def _layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    first, second = nn.Linear(inputs, hidden), nn.Linear(hidden, hidden)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 @dataclass(kw_only=True)
@@ -115,23 +114,16 @@ class GenerativeReplay(Method):
         self._solver.load_state_dict(model.state_dict())
         self._seen, self._old_autoencoder = task.index + 1, None
 
+    def _networks(self) -> nn.ModuleDict:
+        solver = self._solver if self._seen else None
+        kept = {"autoencoder": self._autoencoder, "solver": solver, "old": self._old_autoencoder}
+        return nn.ModuleDict({name: network for name, network in kept.items() if network is not None})
+
     def state_dict(self) -> dict[str, Tensor]:
-        state = {f"autoencoder.{name}": value for name, value in self._autoencoder.state_dict().items()}
-        if self._seen:
-            state |= {f"solver.{name}": value for name, value in self._solver.state_dict().items()}
-        if self._old_autoencoder is not None:
-            state |= {f"old.{name}": value for name, value in self._old_autoencoder.state_dict().items()}
-        return state | {"seen.facts": torch.tensor(self._seen)}
+        return {**self._networks().state_dict(), "seen.facts": torch.tensor(self._seen)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-
-        self._seen = int(state["seen.facts"])
-        self._autoencoder.load_state_dict(part("autoencoder."))
-        if solver := part("solver."):
-            self._solver.load_state_dict(solver)
-        self._old_autoencoder = None
-        if old := part("old."):
+        self._seen, self._old_autoencoder = int(state["seen.facts"]), None
+        if any(name.startswith("old.") for name in state):
             self._old_autoencoder = copy.deepcopy(self._autoencoder).requires_grad_(False)
-            self._old_autoencoder.load_state_dict(old)
+        self._networks().load_state_dict({name: value for name, value in state.items() if name != "seen.facts"})

@@ -126,17 +126,19 @@ class Hat(Method):
             self._factors = list(self._factors_of(model.hidden))
         weights = (parameter for layer in model.hidden for parameter in layer.parameters())
         for parameter, factor in zip(weights, self._factors, strict=True):
-            _scale_gradient(parameter, factor)
+            assert parameter.grad is not None
+            parameter.grad.mul_(factor)
         s = self.steepness(step)
         for embedding in model.embeddings:
+            assert embedding.grad is not None
             e = embedding.detach()
             flat = (torch.cosh((s * e).clamp(-_COSH_LIMIT, _COSH_LIMIT)) + 1) / (torch.cosh(e) + 1)
-            _scale_gradient(embedding, self.s_max / s * flat)
+            embedding.grad.mul_(self.s_max / s * flat)
 
     def _factors_of(self, layers: Sequence[nn.Linear | nn.Conv2d]) -> Iterator[Tensor]:
         """What gradients of weights and biases are multiplied by: the same for a whole task."""
         before = None
-        for layer, used in zip(layers, self._used_by_layer()):
+        for layer, used in zip(layers, self._used.split(self._sizes)):
             if before is None:  # inputs count as used by all
                 both = used[:, None]
             else:  # flattened, a channel is several inputs in a row
@@ -162,7 +164,7 @@ class Hat(Method):
         return 1 / self.s_max + (self.s_max - 1 / self.s_max) * step.fraction_of_epoch
 
     def measures(self) -> dict[str, float]:
-        layers = {f"capacity of layer {n + 1}": used for n, used in enumerate(self.capacity_by_layer())}
+        layers = {f"capacity of layer {n}": used for n, used in enumerate(self.capacity_by_layer(), 1)}
         return {"capacity used": self.capacity_used(), **layers}
 
     def capacity_used(self) -> float:
@@ -171,10 +173,7 @@ class Hat(Method):
 
     def capacity_by_layer(self) -> list[float]:
         """The same of each hidden layer."""
-        return [used.mean().item() for used in self._used_by_layer()]
-
-    def _used_by_layer(self) -> tuple[Tensor, ...]:
-        return self._used.split(self._sizes)
+        return [used.mean().item() for used in self._used.split(self._sizes)]
 
     def state_dict(self) -> dict[str, Tensor]:
         """The masks of the tasks so far, (tasks, units): as large as their embeddings, which the model has."""
@@ -187,11 +186,6 @@ class Hat(Method):
         self._masks = masks
         self._used = F.pad(masks, (0, 0, 0, 1)).amax(0)  # a row of 0 more: before the first task there is none
         self._factors: list[Tensor] | None = None
-
-
-def _scale_gradient(parameter: Tensor, factor: Tensor) -> None:
-    if parameter.grad is not None:
-        parameter.grad.mul_(factor)
 
 
 def _kind(module: nn.Module) -> str:

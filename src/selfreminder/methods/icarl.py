@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from selfreminder.benchmarks.stream import Task
-from selfreminder.memory.memory import Memory, MemoryBatch
+from selfreminder.memory.memory import MemoryBatch
 from selfreminder.methods.base import MemoryMethod
 from selfreminder.reminder.losses import binary_match
 
@@ -32,12 +32,9 @@ class Icarl(MemoryMethod):
 
     def after_task(self, model: nn.Module, task: Task) -> None:
         super().after_task(model, task)
-        self.reminder.memory = self._recorded_again(model, self.reminder.memory)
-
-    def _recorded_again(self, model: nn.Module, memory: Memory) -> Memory:
-        parts = []
-        for task in memory.counts:
-            old = memory.take(memory.tasks == task)
-            logits = self.reminder.call.compute_logits(model, old.draw(len(old)).inputs, task)
+        memory, parts = self.reminder.memory, []
+        for old in memory.counts:
+            items = memory.take(memory.tasks == old)
+            logits = self.reminder.call.compute_logits(model, items.draw(len(items)).inputs, old)
             parts.append(nn.functional.pad(logits, (0, memory.logits.shape[1] - logits.shape[1])))
-        return memory.with_logits(torch.cat(parts))
+        self.reminder.memory = memory.with_logits(torch.cat(parts))
