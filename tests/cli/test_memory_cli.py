@@ -308,7 +308,7 @@ def test_show_who_recorded_it(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert main(["memory", "show", str(tmp_path / "m"), "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)["results"][0]["tasks"]
     assert first["model"] == second["model"] == fingerprint_model(model)
-    assert first["transform"] == str(reminder.memory.fingerprints[0].transform) != "unknown"
+    assert first["transform"] == reminder.memory.fingerprints[0].transform_hash != "unknown"
     assert (first["seen"], second["seen"]) == (None, 20)
 
 

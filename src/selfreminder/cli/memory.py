@@ -232,7 +232,7 @@ def _task(memory: Memory, task: int) -> dict[str, Any]:
         "items": len(labels),
         "classes": len(labels[labels >= 0].unique()),
         "model": fingerprint.model if fingerprint else None,
-        "transform": str(fingerprint.transform) if fingerprint and fingerprint.transform else None,
+        "transform": fingerprint.transform_hash if fingerprint else None,
         "seen": reservoir.seen if reservoir else None,
     }
 

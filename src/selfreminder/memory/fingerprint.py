@@ -6,10 +6,9 @@ model, or the same one behind another transform.
 
 import hashlib
 import json
-import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,145 +25,74 @@ _WRAPPERS = ("module", "_orig_mod")
 _PROJECTIONS = 4
 _ROUNDING, _HALF_ROUNDING = 1e-3, 1e-2
 """by how much the same transform's numbers may differ, relative to their size: devices and precisions round"""
-_HALF = ("float16", "bfloat16")
 
 Transform = Callable[[Any], Any]
-Outputs = dict[str, tuple[str, tuple[int, ...], tuple[float, ...]]]
-"""of each tensor in an output: dtype, shape, and its mean, its root mean square and a few random projections"""
-
-
-@dataclass(frozen=True)
-class TransformDigest:
-    """What a transform makes of one item of a memory, in a few numbers that are compared within rounding.
-
-    The item is the first of the task's when the digest was taken. If it leaves the memory, only that there was a
-    transform is known, until items are added to the task: the first of those is then digested. A transform that is
-    random (two calls differ), or fails on a single item, is not compared; nor are those of earlier files.
-    """
-
-    item: int | None = None
-    """the item's id; None where nothing can be compared"""
-    outputs: Outputs | None = None
-
-    @classmethod
-    def of(cls, transform: Transform, inputs: dict[str, Tensor], item: int) -> "TransformDigest":
-        """Of one item's inputs (1, …), as they are read back from a memory."""
-        on_gpu = {x.device for x in inputs.values() if x.is_cuda}
-        with torch.random.fork_rng(devices=on_gpu), torch.no_grad():  # a random transform takes no number of yours
-            try:
-                given = [restore_structure({name: x.clone() for name, x in inputs.items()}) for _ in range(2)]
-                once, twice = (dict(_digest_outputs(transform(each))) for each in given)
-            except Exception:  # whatever it raises: where it matters, the user's own call raises it too
-                return cls()
-        return cls(item, once) if once == twice else cls()
-
-    def differs(self, now: "TransformDigest") -> bool:
-        """Whether both are of the same item, and not the same."""
-        if self.outputs is None or now.outputs is None or self.item != now.item:
-            return False
-        return not _are_close(self.outputs, now.outputs)
-
-    def __str__(self) -> str:
-        """16 hex digits, to tell digests apart; "unknown" where nothing can be compared."""
-        return "unknown" if self.outputs is None else _hash_text(json.dumps(self.facts, sort_keys=True))
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """As JSON can say it."""
-        return {} if self.outputs is None else {"item": self.item, "outputs": self.outputs}
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any] | str) -> "TransformDigest | None":
-        """The inverse of `facts`; "" is no transform, and other text is what earlier files knew of one."""
-        if isinstance(facts, str) or not facts:
-            return None if facts == "" else cls()
-        outputs = {
-            str(name): (str(dtype), tuple(map(int, shape)), tuple(map(float, numbers)))
-            for name, (dtype, shape, numbers) in facts["outputs"].items()
-        }
-        return cls(int(facts["item"]), outputs)
+Outputs = dict[str, list[float]]
+"""a few numbers of each tensor that a transform gives, by its place, kind and shape"""
 
 
 @dataclass(frozen=True)
 class Fingerprint:
     """What gave a task's logits.
 
-    >>> x = torch.zeros(9, 4)
-    >>> then, now = (Fingerprint.of(nn.Linear(4, classes), {"x": x}, classes) for classes in (2, 3))
-    >>> then.find_differences(then), then.find_differences(now)[0]
-    ([], 'it holds 2 logits an item, the model gives 3')
+    >>> fingerprint = Fingerprint.of(nn.Linear(4, 2), {"x": torch.zeros(9, 4)}, classes=2)
+    >>> fingerprint.inputs, fingerprint.transform_hash
+    ({'x': ((4,), 'float32')}, None)
     """
 
     model: str
     """see `fingerprint_model`"""
     classes: int
     """logits an item"""
-    transform: TransformDigest | None
-    """None without one"""
+    transform: Outputs | None
+    """what it makes of one item, see `digest_transform`; None without a transform"""
     inputs: dict[str, tuple[tuple[int, ...], str]]
     """shape and dtype of an item of each input, as it is kept, before it is encoded"""
+    item: int | None = None
+    """the id of the item that was transformed; None where nothing can be compared"""
 
     @classmethod
     def of(
-        cls, model: nn.Module, inputs: Mapping[str, Tensor], classes: int, transform: TransformDigest | None = None
+        cls, model: nn.Module, inputs: Mapping[str, Tensor], classes: int, transform: Outputs | None = None
     ) -> "Fingerprint":
-        """Of a model that gives `classes` logits on inputs (n, …), which go through a transform first."""
+        """Of a model that gives `classes` logits on inputs (n, …), the first of which was transformed."""
         shapes = {name: (tuple(x.shape[1:]), _show_dtype(x)) for name, x in inputs.items()}
-        return cls(fingerprint_model(model), classes, transform, shapes)
+        return cls(fingerprint_model(model), classes, transform, shapes, 0 if transform else None)
 
-    def find_differences(self, now: "Fingerprint") -> list[str]:
-        """One sentence for each thing that is another one now; none where logits can be compared."""
-        found = []
-        if self.classes != now.classes:
-            found.append(f"it holds {self.classes} logits an item, the model gives {now.classes}")
-        if self.model != now.model:
-            found.append(
-                "it was recorded by a model with other layers, shapes or dtypes "
-                f"(fingerprint {self.model}, now {now.model})"
-            )
-        if (self.transform is None) != (now.transform is None):
-            then, today = (
-                "no transform" if each is None else "a transform" for each in (self.transform, now.transform)
-            )
-            found.append(f"it was recorded with {then}, now there is {today}")
-        elif self.transform is not None and now.transform is not None and self.transform.differs(now.transform):
-            found.append("it was recorded with a transform that made something else of the same item")
-        for name in dict.fromkeys((*self.inputs, *now.inputs)):
-            if name not in now.inputs:
-                found.append(f"input '{name}' is there no more")
-            elif name not in self.inputs:
-                found.append(f"input '{name}' is new")
-            else:
-                (shape, dtype), (shape_now, dtype_now) = self.inputs[name], now.inputs[name]
-                if shape != shape_now:
-                    found.append(f"input '{name}' had the shape {shape}, now {shape_now}")
-                if dtype != dtype_now:
-                    found.append(f"input '{name}' was {dtype}, now {dtype_now}")
-        return found
+    def with_item(self, item: int | None) -> "Fingerprint":
+        """The same where the transformed item has another id, or (None) is not in the memory any more.
+
+        Without it only that there was a transform is known, until items are added to the task.
+        """
+        if self.item is None:
+            return self
+        return replace(self, item=item, transform={} if item is None else self.transform)
+
+    @property
+    def transform_hash(self) -> str | None:
+        """16 hex digits; "unknown" where nothing can be compared, None without a transform."""
+        if self.transform is None:
+            return None
+        return _hash_json(self.transform) if self.transform else "unknown"
 
     @property
     def facts(self) -> dict[str, Any]:
         """As JSON can say it."""
         inputs = {name: [list(shape), dtype] for name, (shape, dtype) in self.inputs.items()}
-        transform = "" if self.transform is None else self.transform.facts
-        return {"model": self.model, "classes": self.classes, "transform": transform, "inputs": inputs}
+        transform = "" if self.transform is None else self.transform
+        facts = {"model": self.model, "classes": self.classes, "transform": transform, "inputs": inputs}
+        return facts if self.item is None else facts | {"item": self.item}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "Fingerprint":
-        """The inverse of `facts`."""
+        """The inverse of `facts`; earlier files have a text for a transform, with which nothing can be compared."""
         inputs = {str(name): (tuple(map(int, shape)), str(dtype)) for name, (shape, dtype) in facts["inputs"].items()}
-        return cls(str(facts["model"]), int(facts["classes"]), TransformDigest.from_facts(facts["transform"]), inputs)
-
-    @property
-    def item(self) -> int | None:
-        """The id of the item that the transform's digest is of."""
-        return None if self.transform is None else self.transform.item
-
-    def with_item(self, item: int | None) -> "Fingerprint":
-        """The same where the digested item has another id, or (None) is not in the memory any more."""
-        if self.transform is None or self.transform.item is None:
-            return self
-        return replace(self, transform=TransformDigest() if item is None else replace(self.transform, item=item))
+        transform = facts["transform"]
+        if isinstance(transform, str):
+            transform = {} if transform else None
+        else:
+            transform = {str(place): list(map(float, numbers)) for place, numbers in transform.items()}
+        return cls(str(facts["model"]), int(facts["classes"]), transform, inputs, facts.get("item"))
 
 
 def find_staleness(memory: "Memory", model: nn.Module, transform: Transform | None, *, grown: bool) -> str:
@@ -172,15 +100,20 @@ def find_staleness(memory: "Memory", model: nn.Module, transform: Transform | No
 
     A model that has `grown` has other layers by right.
     """
-    present, found = fingerprint_model(model), dict[str, list[int]]()
+    present, found = fingerprint_model(model), defaultdict[str, list[int]](list)
     device = next((p.device for p in model.parameters()), memory.device)
     for task, then in memory.fingerprints.items():
-        digest = None if transform is None else TransformDigest()
-        if transform is not None and then.item is not None and (inputs := memory.read_item(then.item)) is not None:
-            digest = TransformDigest.of(transform, {name: x.to(device) for name, x in inputs.items()}, then.item)
-        now = replace(then, model=then.model if grown else present, transform=digest)
-        for difference in then.find_differences(now):
-            found.setdefault(difference, []).append(task)
+        if not grown and then.model != present:
+            layers = f"(fingerprint {then.model}, now {present})"
+            found[f"it was recorded by a model with other layers, shapes or dtypes {layers}"].append(task)
+        if then.transform is None or transform is None:
+            if transform is not then.transform:
+                before, today = ("no" if each is None else "a" for each in (then.transform, transform))
+                found[f"it was recorded with {before} transform, now there is {today} transform"].append(task)
+        elif then.item is not None and (inputs := memory.read_item(then.item)) is not None:
+            now = digest_transform(transform, {name: x.to(device) for name, x in inputs.items()})
+            if now and not are_close(then.transform, now):
+                found["it was recorded with a transform that made something else of the same item"].append(task)
     return "; ".join(
         f"the memory of task {', '.join(map(str, tasks))} is stale: {difference}" for difference, tasks in found.items()
     )
@@ -193,52 +126,63 @@ def fingerprint_model(model: nn.Module) -> str:
     True
     """
     tensors = model.state_dict(keep_vars=True)  # the parameters themselves, no copies
-    rows = [
-        [".".join(part for part in name.split(".") if part not in _WRAPPERS), list(tensor.shape), _show_dtype(tensor)]
-        for name, tensor in tensors.items()
-        if isinstance(tensor, Tensor)
-    ]
-    return _hash_text(json.dumps(sorted(rows)))
+    return _hash_json(
+        sorted(
+            [".".join(part for part in name.split(".") if part not in _WRAPPERS), list(x.shape), _show_dtype(x)]
+            for name, x in tensors.items()
+            if isinstance(x, Tensor)
+        )
+    )
 
 
-def _digest_outputs(given: Any, name: str = "") -> Iterator[tuple[str, tuple[str, tuple[int, ...], tuple[float, ...]]]]:
-    """Each tensor in what a transform gives, by its place in tuples and dicts; of anything else the type."""
+def digest_transform(transform: Transform, inputs: dict[str, Tensor]) -> Outputs:
+    """What a transform makes of one item's inputs (1, …), as they are read back from a memory.
+
+    Nothing, if it is random (two calls differ) or fails on a single item: then it is not compared.
+    """
+    on_gpu = {x.device for x in inputs.values() if x.is_cuda}
+    with torch.random.fork_rng(devices=on_gpu), torch.no_grad():  # a random transform takes no number of yours
+        try:
+            given = [restore_structure({name: x.clone() for name, x in inputs.items()}) for _ in range(2)]
+            once, twice = (dict(_digest_outputs(transform(each))) for each in given)
+        except Exception:  # whatever it raises: where it matters, the user's own call raises it too
+            return {}
+    return once if once == twice else {}
+
+
+def are_close(one: Outputs, other: Outputs) -> bool:
+    """Whether two outputs are the same but for rounding."""
+    return one.keys() == other.keys() and all(
+        np.allclose(numbers[1:], other[place][1:], rtol=0, atol=max(numbers[0], other[place][0]))
+        for place, numbers in one.items()
+    )
+
+
+def _digest_outputs(given: Any, place: str = "") -> Iterator[tuple[str, list[float]]]:
     if isinstance(given, Tensor):
-        values = torch.view_as_real(given) if given.is_complex() else given
-        x = values.detach().cpu().to(torch.float64).numpy().reshape(-1)
-        numbers = [x.mean(), np.sqrt(np.square(x).mean()), *(_directions(len(x)) @ x)] if len(x) else []
-        yield name, (_show_dtype(given), tuple(given.shape), tuple(float(f"{number:.9g}") for number in numbers))
+        kind = "float" if given.is_floating_point() else _show_dtype(given)
+        yield f"{place} {kind} {tuple(given.shape)}", _digest_tensor(given) if given.numel() else [0.0]
     elif isinstance(given, Mapping | list | tuple):
         for key, part in given.items() if isinstance(given, Mapping) else enumerate(given):
-            yield from _digest_outputs(part, f"{name}/{key}")
+            yield from _digest_outputs(part, f"{place}/{key}")
     else:
-        yield name, (type(given).__name__, (), ())
+        yield f"{place} {type(given).__name__}", [0.0]
 
 
-@lru_cache(maxsize=1)
-def _directions(n: int) -> np.ndarray:
-    """(projections, n): the same numbers in every process and version, as NumPy promises of this generator."""
-    return np.random.RandomState(0).standard_normal((_PROJECTIONS, n)) / math.sqrt(n)
+def _digest_tensor(given: Tensor) -> list[float]:
+    """By how much rounding may change the others; the mean, the root mean square and a few random projections."""
+    values = torch.view_as_real(given) if given.is_complex() else given
+    x = values.detach().cpu().to(torch.float64).numpy().reshape(-1)
+    # The same directions in every process and version, as NumPy promises of this generator.
+    directions = np.random.RandomState(0).standard_normal((_PROJECTIONS, len(x)))
+    size = np.sqrt(np.square(x).mean())
+    rounding = _HALF_ROUNDING if given.dtype in (torch.float16, torch.bfloat16) else _ROUNDING
+    numbers = (rounding * size, x.mean(), size, *(directions @ x / np.sqrt(len(x))))
+    return [float(f"{number:.9g}") for number in numbers]
 
 
-def _are_close(one: Outputs, other: Outputs) -> bool:
-    """Whether two outputs are the same but for rounding; floats of another precision are."""
-    if one.keys() != other.keys():
-        return False
-    for name, (dtype, shape, numbers) in one.items():
-        other_dtype, other_shape, other_numbers = other[name]
-        floating = "float" in dtype and "float" in other_dtype
-        if shape != other_shape or not (floating or dtype == other_dtype):
-            return False
-        rounding = _HALF_ROUNDING if dtype in _HALF or other_dtype in _HALF else _ROUNDING
-        size = max((abs(number) for number in (*numbers[1:2], *other_numbers[1:2])), default=0.0)
-        if not all(abs(a - b) <= rounding * size for a, b in zip(numbers, other_numbers)):
-            return False
-    return True
-
-
-def _hash_text(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _hash_json(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _show_dtype(x: Tensor) -> str:

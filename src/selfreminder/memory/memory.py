@@ -239,7 +239,7 @@ def _merge_fingerprints(ours: Memory, theirs: Memory) -> dict[int, Fingerprint]:
         if task not in both:
             both[task] = moved
         elif both[task].transform is not None and both[task].item is None:
-            both[task] = dataclasses.replace(both[task], transform=moved.transform)
+            both[task] = dataclasses.replace(both[task], transform=moved.transform, item=moved.item)
     return both
 
 

@@ -15,7 +15,7 @@ from selfreminder._base.sizes import Size
 from selfreminder.gradients.per_sample import Inputs
 from selfreminder.memory import codec as codecs
 from selfreminder.memory.codec import Encoded
-from selfreminder.memory.fingerprint import Fingerprint, TransformDigest
+from selfreminder.memory.fingerprint import Fingerprint, digest_transform
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.reservoir import SELECTION as RESERVOIR
 from selfreminder.memory.reservoir import find_entering, find_state, merge_entered, shrink_memory
@@ -91,7 +91,7 @@ class MemoryBuilder:
         if self.call.transform is not None:
             first, device = torch.zeros(1, dtype=torch.long), find_device(self.model)
             item = {name: x.decode(first.to(x.device)).to(device) for name, x in encoded.items()}
-            digest = TransformDigest.of(self.call.transform, item, item=0)
+            digest = digest_transform(self.call.transform, item)
         return Fingerprint.of(self.model, inputs, classes, digest)
 
 
