@@ -11,6 +11,7 @@ from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder.cli.grid_command import Running, describe, run_grid
 from selfreminder.cli.terminal import Extent, MemorySize, Out, Whole, make_comparison, print_table, show_estimate
 from selfreminder.experiment.catalogue import uses
+from selfreminder.experiment.folder import TABLE
 from selfreminder.experiment.pool.grid import Job
 from selfreminder.experiment.spec import parse_text
 from selfreminder.experiment.tuning.candidates import TUNABLE, Candidates, Tuning, format_value
@@ -19,9 +20,6 @@ from selfreminder.report.results import Estimate
 
 if TYPE_CHECKING:
     from selfreminder.experiment.tuning.search import Choice, Search
-
-TABLE = "tuned.toml"
-_HEADER = "# Chosen on validation data by `selfreminder tune`: each section says by which command, and of what.\n"
 
 
 def tune(
@@ -165,24 +163,27 @@ def _present(tuning: Tuning, choices: list["Choice"], folder: Path, into: Path |
     sections = {
         choice.candidates.section: describe_choice(choice, tuning) for choice in choices if choice.chosen is not None
     }
-    table = folder / TABLE if tuning.is_writable else None
-    if table is not None and sections:
-        for path in (table, into):
-            if path is not None:
-                write_sections(path, sections, _HEADER)
+    tables = [path for path in (folder / TABLE, into) if path is not None] if tuning.is_writable else []
+    for path in tables if sections else []:
+        write_sections(path, sections)
     if as_json:
-        results = [_as_dict(choice, paths) for choice, paths in zip(choices, figures)]
-        at = {"benchmark": tuning.comparison.benchmark, "scale": tuning.comparison.scale, "folder": str(folder)}
-        about = {"table": table and str(table), "skipped": tuning.skipped}
-        print(json_format.dumps({**at, **about, "results": results}, indent=1))
+        summary = {
+            "benchmark": tuning.comparison.benchmark,
+            "scale": tuning.comparison.scale,
+            "folder": str(folder),
+            "table": str(tables[0]) if tables else None,
+            "skipped": tuning.skipped,
+            "results": [_as_dict(choice, paths) for choice, paths in zip(choices, figures)],
+        }
+        print(json_format.dumps(summary, indent=1))
         return
     _print_choices(choices)
     if drawn := [str(path) for paths in figures for path in paths]:
         print(f"Figures: {', '.join(drawn)}")
-    if table is None:
+    if not tables:
         print("A comparison says those fields itself: nothing was written to a table.")
     elif sections:
-        print(f"Chosen: {', '.join(map(str, [table, *([into] if into else [])]))}")
+        print(f"Chosen: {', '.join(map(str, tables))}")
 
 
 def _print_choices(choices: list["Choice"]) -> None:
@@ -201,8 +202,7 @@ def _print_choices(choices: list["Choice"]) -> None:
 
 
 def _estimate(choice: "Choice") -> Estimate | None:
-    best = choice.chosen
-    return None if best is None or best.value is None else Estimate(best.value, best.stderr)
+    return choice.chosen and Estimate(choice.chosen.value or 0.0, choice.chosen.stderr)
 
 
 def _title(tuning: Tuning, candidates: Candidates) -> str:

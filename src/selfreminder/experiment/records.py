@@ -16,7 +16,7 @@ those of epochs. Every run in it is done, and is read as if its folder were stil
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -86,7 +86,7 @@ class Records:
     @property
     def key(self) -> str:
         """The experiment's key as it is on a CPU: the same on whatever device it was run."""
-        return self.experiment.key if self.experiment.device == "cpu" else replace(self.experiment, device="cpu").key
+        return replace(self.experiment, device="cpu").key
 
     @property
     def test(self) -> list[list[float]]:
@@ -180,18 +180,16 @@ def _parse_packed(path: Path, _version: tuple[int, ...]) -> Mapping[str, Records
     return found
 
 
-def _split_packed(content: bytes) -> Iterator[list[bytes]]:
+def _split_packed(content: bytes) -> list[list[bytes]]:
     """Split the lines of a packed file into those of each run."""
     if content and not content.endswith(b"\n"):
         raise ValueError("its last line has no end")
-    lines: list[bytes] = []
+    runs: list[list[bytes]] = []
     for line in content.splitlines(keepends=True):
-        if lines and json.loads(line)["event"] == "start":
-            yield lines
-            lines = []
-        lines.append(line)
-    if lines:
-        yield lines
+        if not runs or json.loads(line)["event"] == "start":
+            runs.append([])
+        runs[-1].append(line)
+    return runs
 
 
 def pack_records(folder: Path) -> list[str]:
@@ -231,23 +229,17 @@ def index_by_key(records: Iterable[Records]) -> dict[str, Records]:
 
 
 def _from_events(events: Sequence[dict[str, Any]]) -> Records:
-    """Make records of a run's lines; raises ValueError, LookupError or TypeError if they are damaged."""
-    found = Records(
-        experiment=Experiment(**events[0]["experiment"]),
-        versions=events[0]["versions"],
-        epochs=tuple(event for event in events if event["event"] == "epoch"),
-        tasks=tuple(event for event in events if event["event"] == "task"),
-        done=events[-1]["event"] == "done",
-    )
-    _check(found)
-    return found
+    """Make records of a run's lines; raises ValueError, LookupError or TypeError if they are damaged.
 
-
-def _check(records: Records) -> None:
-    """Raise ValueError for numbers that no run writes: a wrong one would be averaged unseen."""
-    if records.done and len(records.tasks) != records.experiment.tasks:
-        raise ValueError(f"it is done with {len(records.tasks)} of {records.experiment.tasks} tasks")
-    for place, event in enumerate(records.tasks):
+    Numbers that no run writes are damage, too: a wrong one would be averaged unseen.
+    """
+    experiment, versions = Experiment(**events[0]["experiment"]), events[0]["versions"]
+    epochs = tuple(event for event in events if event["event"] == "epoch")
+    tasks = tuple(event for event in events if event["event"] == "task")
+    done = events[-1]["event"] == "done"
+    if done and len(tasks) != experiment.tasks:
+        raise ValueError(f"it is done with {len(tasks)} of {experiment.tasks} tasks")
+    for place, event in enumerate(tasks):
         row = event["test"]
         if event["task"] != place or len(row) != place + 1 or not all(0 <= share <= 1 for share in row):
             raise ValueError(f"test of task {event['task']} is {row}, not an accuracy for each of {place + 1} tasks")
@@ -255,8 +247,9 @@ def _check(records: Records) -> None:
             raise ValueError(f"chance of task {place} is {event['chance']}, not an accuracy")
         if not 0 <= event.get("bytes", 0) < math.inf:
             raise ValueError(f"bytes of task {place} are {event['bytes']}")
-        if place < records.experiment.probe:
+        if place < experiment.probe:
             _check_probe(event["probe"])
+    return Records(experiment, versions, epochs, tasks, done)
 
 
 def _check_probe(probe: dict[str, list[list[float]]]) -> None:

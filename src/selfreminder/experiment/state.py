@@ -1,7 +1,9 @@
 """The state of a run that is not done: one safetensors file, written whole or not at all."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -11,6 +13,9 @@ from selfreminder.experiment.records import STATE
 from selfreminder.training import TrainState
 
 _KEY = "selfreminder-state"
+_TENSORS = ("model", "optimizer", "best")
+_NUMBERS = ("epoch", "step", "lowered", "best_loss", "since_best")
+"""what is kept of a `TrainState`, beside its losses"""
 
 
 @dataclass(frozen=True)
@@ -26,25 +31,13 @@ class RunState:
 
     def save(self, folder: Path) -> None:
         """Write the state into a run's folder."""
-        groups = {
-            "model": self.train.model,
-            "optimizer": self.train.optimizer,
-            "best": self.train.best,
-            "method": self.method,
-            "right": {str(task): right for task, right in enumerate(self.right)},
-        }
-        tensors = {f"{group}/{name}": t for group, named in groups.items() for name, t in named.items()}
-        if self.train.losses is not None:
-            tensors["losses/"] = self.train.losses
-        position = {
-            "task": self.task,
-            "epoch": self.train.epoch,
-            "step": self.train.step,
-            "lowered": self.train.lowered,
-            "best_loss": self.train.best_loss,
-            "since_best": self.train.since_best,
-            "records_length": self.records_length,
-        }
+        groups = {name: getattr(self.train, name) for name in _TENSORS}
+        groups["losses"] = {} if self.train.losses is None else {"": self.train.losses}
+        groups["method"] = self.method
+        groups["right"] = {str(task): right for task, right in enumerate(self.right)}
+        tensors = {f"{group}/{name}": tensor for group, named in groups.items() for name, tensor in named.items()}
+        numbers = {name: getattr(self.train, name) for name in _NUMBERS}
+        position = {"task": self.task, "records_length": self.records_length, **numbers}
         tensor_file.write(folder / STATE, tensors, _KEY, position)
 
     @classmethod
@@ -53,25 +46,15 @@ class RunState:
         path = folder / STATE
         if not path.exists():
             return None
-        names = ("model", "optimizer", "best", "method", "right", "losses")
-        groups: dict[str, dict[str, Tensor]] = {name: {} for name in names}
         try:
             tensors, position = tensor_file.read(path, _KEY)
         except tensor_file.NotATensorFileError as error:
             raise SelfReminderError(f"{path} is damaged: {error}; remove it to start this run again") from None
+        groups: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for key, tensor in tensors.items():
             group, _, name = key.partition("/")
             groups[group][name] = tensor.clone()
-        train = TrainState(
-            epoch=position["epoch"],
-            step=position["step"],
-            model=groups["model"],
-            optimizer=groups["optimizer"],
-            losses=groups["losses"].get(""),
-            lowered=position["lowered"],
-            best=groups["best"],
-            best_loss=position["best_loss"],
-            since_best=position["since_best"],
-        )
+        kept: dict[str, Any] = {name: position[name] for name in _NUMBERS} | {name: groups[name] for name in _TENSORS}
+        train = TrainState(**kept, losses=groups["losses"].get(""))
         right = [groups["right"][str(task)] for task in range(len(groups["right"]))]
         return cls(position["task"], train, groups["method"], right, position["records_length"])

@@ -68,13 +68,11 @@ def _find_runs(folder: Path, every: bool) -> list[Path]:
     if (folder / RECORDS).is_file() or folder.name in read_packed(folder.parent):
         return [folder]
     check_exists(folder)
-    grid = None if every else read_grid(folder)
-    if grid is not None:
+    if not every and (grid := read_grid(folder)) is not None:
         return [folder / experiment.key for experiment in grid]
-    found = run_folders(folder)
-    if not found:
-        raise SelfReminderError(f"{folder} holds no runs: give the folder of a grid, a comparison or a run")
-    return found
+    if found := run_folders(folder):
+        return found
+    raise SelfReminderError(f"{folder} holds no runs: give the folder of a grid, a comparison or a run")
 
 
 def _rows(name: str, run: Records) -> Iterator[dict[str, Any]]:

@@ -121,31 +121,27 @@ class Search:
 
     def choose(self) -> list[Choice]:
         """Choose for each method among what was tried so far."""
-        return [self._choose(study) for study in self.studies]
-
-    def _choose(self, study: Study) -> Choice:
-        references = read_done(study.candidates.reference_runs, self.grid.folder)
-        newest = study.candidates.score(references) if references else None
-        return Choice(study.candidates, study.results(self.grid.folder), study.name, newest)
+        folder, choices = self.grid.folder, []
+        for study in self.studies:
+            references = read_done(study.candidates.reference_runs, folder)
+            newest = study.candidates.score(references) if references else None
+            choices.append(Choice(study.candidates, study.results(folder), study.name, newest))
+        return choices
 
     def _ask_more(self) -> Iterable[Experiment]:
         """Ask for the runs of another trial, of the method with the fewest under way; none if there are enough."""
-        while True:
-            asked = ((study, study.ask()) for study in sorted(self.studies, key=lambda study: len(study.open)))
-            study, trial = next(((study, trial) for study, trial in asked if trial), (None, None))
-            if study is None or trial is None:
-                return []
-            if not self._settle(study, trial):
-                jobs = [self._job(run) for run in trial.runs]
-                new = [run for run, job in zip(trial.runs, jobs) if job is None or job.unwanted]
-                if new:
-                    return new
+        for study in sorted(self.studies, key=lambda study: len(study.open)):
+            while trial := study.ask():
+                if not self._settle(study, trial):
+                    jobs = [self._job(run) for run in trial.runs]
+                    if new := [run for run, job in zip(trial.runs, jobs) if job is None or job.unwanted]:
+                        return new
+        return []
 
     def _settle(self, study: Study, trial: Trial) -> TrialResult | None:
         """End a trial if its runs have ended, or the first of them falls behind."""
         jobs = [self._job(run) for run in trial.runs]
-        result = self._judge(study, trial, jobs)
-        if result is None:
+        if (result := self._judge(study, trial, jobs)) is None:
             return None
         study.tell(trial, result)
         wanted = [run for study in self.studies for other in study.open.values() for run in other.runs]
@@ -159,7 +155,7 @@ class Search:
         if any(isinstance(answer, Failed) and answer.kind == "diverged" for answer in answers):
             return TrialResult(trial.settings, "diverged")
         if all(isinstance(answer, Done) for answer in answers):
-            records = [found for job in jobs if job and (found := read_records(job.folder))]
+            records = read_done(trial.runs, self.grid.folder)
             study.falls_behind(trial, study.candidates.curve(records[0]))  # for others to be compared with
             return TrialResult(trial.settings, "done", study.candidates.score(records))
         if study.prunes and (first := jobs[0]) and self._falls_behind(study, trial, first):
@@ -207,14 +203,14 @@ def describe_choice(choice: Choice, tuning: Tuning) -> dict[str, Any]:
 
 
 def _name_trial(settings: Settings) -> str:
-    if len(settings) == 1:
-        return format_value(*settings.values())
-    return " ".join(f"{name} {format_value(value)}" for name, value in settings.items())
+    named = [f"{name} {format_value(value)}" for name, value in settings.items()]
+    return " ".join(named) if len(named) > 1 else format_value(*settings.values())
 
 
 def _write_command(tuning: Tuning, method: str) -> str:
     """Write the command that chooses the same again for one method."""
     at = tuning.comparison
+    size = {} if at.size is None else vars(at.size)
     options: dict[str, object] = {
         "--scale": at.scale,
         "--methods": method,
@@ -222,9 +218,7 @@ def _write_command(tuning: Tuning, method: str) -> str:
         "--sampler": tuning.sampler if tuning.sampler != "grid" else None,
         "--trials": tuning.trials,
         "--seeds": tuning.seeds if tuning.seeds != 2 else None,
-        "--per-class": at.size and at.size.per_class,
-        "--per-task": at.size and at.size.per_task,
-        "--budget": at.size and at.size.budget,
+        **{f"--{name.replace('_', '-')}": value for name, value in size.items()},
         **{f"--{name}": getattr(at, name) for name in ("tasks", "epochs", "width", "tuned")},
         "--device": at.device if at.device != "cpu" else None,
     }

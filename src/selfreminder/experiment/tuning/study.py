@@ -2,10 +2,11 @@
 
 import json
 import os
-from contextlib import AbstractContextManager
+import threading
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from warnings import catch_warnings, simplefilter
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
@@ -21,7 +22,7 @@ try:
     import tomlkit  # noqa: F401  (the table is written last: who lacks it is told before anything is trained)
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+    from optuna.storages.journal import JournalFileBackend
     from optuna.trial import FrozenTrial, TrialState
 except ImportError as error:
     missing = "tomlkit" if error.name == "tomlkit" else "Optuna"
@@ -47,7 +48,9 @@ def open_journal(folder: Path) -> JournalStorage:
     try:
         if path.exists():
             _cut_incomplete_end(path)
-        return JournalStorage(JournalFileBackend(str(path), _NoLock(str(path))))
+        # The folder is locked as a whole, by a lock that goes with its process. Optuna's stay when a process is killed.
+        no_lock = cast("Any", threading.Lock())
+        return JournalStorage(JournalFileBackend(str(path), no_lock))
     except (ValueError, LookupError, TypeError, AssertionError) as error:
         raise SelfReminderError(f"{path} is damaged ({error}): remove it; runs that are done stay so") from None
 
@@ -55,26 +58,12 @@ def open_journal(folder: Path) -> JournalStorage:
 def _cut_incomplete_end(path: Path) -> None:
     """Cut off what was being written in the end: Optuna would write on behind it."""
     lines = path.read_bytes().splitlines(keepends=True)
-    while lines and not _is_complete(lines[-1]):
+    while lines:
+        with suppress(ValueError):
+            if lines[-1].endswith(b"\n") and isinstance(json.loads(lines[-1]), dict):
+                break
         lines.pop()
     os.truncate(path, sum(map(len, lines)))
-
-
-def _is_complete(line: bytes) -> bool:
-    try:
-        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
-
-
-class _NoLock(JournalFileOpenLock):
-    """The folder is locked as a whole, by a lock that goes with its process, as Optuna's do not."""
-
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -107,50 +96,45 @@ class Study:
 
     def __init__(self, candidates: Candidates, tuning: Tuning, storage: JournalStorage) -> None:
         self.candidates, self._storage, self._is_grid = candidates, storage, tuning.sampler == "grid"
-        self._count = tuning.trials or _USUAL_TRIALS
+        self._count = len(candidates.combine()) if self._is_grid else tuning.trials or _USUAL_TRIALS
         self._distributions = {k: _distribute(v, self._is_grid) for k, v in candidates.values.items()}
-        self._pruner: optuna.pruners.MedianPruner | None = None
         is_pruned = not self._is_grid if tuning.prune is None else tuning.prune
-        if is_pruned and candidates.reference is None:  # by the rule for sgd, the best is not the one that is taken
-            warmup = candidates.base.tasks // 3
-            self._pruner = optuna.pruners.MedianPruner(n_startup_trials=_TO_COMPARE_WITH, n_warmup_steps=warmup)
+        self.prunes = is_pruned and candidates.reference is None  # the rule for sgd does not take the best
+        self._pruner = optuna.pruners.MedianPruner(_TO_COMPARE_WITH, n_warmup_steps=candidates.base.tasks // 3)
         self.name = f"{candidates.name}-{tuning.sampler}-{candidates.digest(tuning.sampler, self.prunes)}"
         self._study = optuna.create_study(
             storage=storage, study_name=self.name, direction="maximize", load_if_exists=True
         )
-        self.open: dict[int, Trial] = {}
-        for trial in self._trials:
-            if trial.state == TrialState.RUNNING and trial.params.keys() == candidates.values.keys():
-                self._begin(trial.number, self._settings(trial))
-            elif trial.state == TrialState.RUNNING:  # killed before it was all there
-                self._study.tell(trial.number, state=TrialState.FAIL)
         if self._is_grid:
             known = [self._settings(trial) for trial in self._trials]
             for settings in candidates.combine():
                 if settings not in known:
-                    self._add(settings)
-
-    @property
-    def prunes(self) -> bool:
-        return self._pruner is not None
+                    trial = optuna.create_trial(
+                        state=TrialState.RUNNING, params=settings, distributions=self._distributions
+                    )
+                    self._study.add_trial(trial)
+        self.open: dict[int, Trial] = {}
+        for trial in self._trials:
+            if trial.state == TrialState.RUNNING and trial.params.keys() == candidates.values.keys():
+                self._begin(trial)
+            elif trial.state == TrialState.RUNNING:  # killed before it was all there
+                self._study.tell(trial.number, state=TrialState.FAIL)
 
     @property
     def to_come(self) -> int:
         """Runs of trials that have not been asked yet."""
-        left = 0 if self._is_grid else max(0, self._count - len(self._trials))
-        return left * len(self.candidates.seeds)
+        return max(0, self._count - len(self._trials)) * len(self.candidates.seeds)
 
     @property
     def runs(self) -> list[Experiment]:
         """Of the trials that are done or under way."""
-        done = [t for t in self._counted if t.state == TrialState.COMPLETE and not t.user_attrs.get("diverged")]
-        runs = [run for trial in done for run in self.candidates.runs(self._settings(trial))]
-        return runs + [run for trial in self.open.values() for run in trial.runs]
+        done = [self.candidates.runs(self._settings(trial)) for trial in self._counted if _is_done(trial)]
+        return [run for runs in (*done, *(trial.runs for trial in self.open.values())) for run in runs]
 
     def ask(self) -> Trial | None:
         """Begin a trial; None if there are as many as there should be."""
         count = len(self._trials)
-        if self._is_grid or count >= self._count:
+        if count >= self._count:
             return None
         with catch_warnings():
             simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # constant_liar, in Optuna 4
@@ -160,15 +144,14 @@ class Study:
                 n_startup_trials=5 * len(self._distributions),
                 constant_liar=True,
             )
-        trial = self._study.ask(self._distributions)
-        return self._begin(trial.number, self._settings(self._trial(trial.number)))
+        return self._begin(self._trial(self._study.ask(self._distributions).number))
 
     def falls_behind(self, trial: Trial, curve: list[float]) -> bool:
         """Note what a trial's first run is judged by after each task so far; tell whether others were better there."""
         noted = self._trial(trial.number)
         for task in range(len(noted.intermediate_values), len(curve)):
             self._storage.set_trial_intermediate_value(noted._trial_id, task, curve[task])
-        if self._pruner is None or not curve:
+        if not self.prunes or not curve:
             return False
         # Optuna's pruner takes the best of a trial's values so far, but averages go down from task to task.
         noted.intermediate_values = {len(curve) - 1: curve[-1]}
@@ -181,13 +164,12 @@ class Study:
     def tell(self, trial: Trial, result: TrialResult) -> None:
         """Write into the journal how a trial has ended."""
         del self.open[trial.number]
-        if result.state == "diverged":  # as bad as can be, so that its like are not asked again
-            self._storage.set_trial_user_attr(self._trial(trial.number)._trial_id, "diverged", True)
-            self._study.tell(trial.number, 0.0)
-        elif result.state == "pruned":
+        if result.state == "pruned":
             self._study.tell(trial.number, state=TrialState.PRUNED)
-        else:
-            self._study.tell(trial.number, result.value)
+            return
+        if result.state == "diverged":
+            self._storage.set_trial_user_attr(self._trial(trial.number)._trial_id, "diverged", True)
+        self._study.tell(trial.number, result.value or 0.0)  # what diverged is as bad as can be: its like is not asked
 
     def results(self, folder: Path) -> list[TrialResult]:
         """List what became of the trials, from the least settings to the greatest."""
@@ -196,19 +178,18 @@ class Study:
 
     def _result(self, trial: FrozenTrial, folder: Path) -> TrialResult:
         settings = self._settings(trial)
-        if trial.state == TrialState.PRUNED:
-            return TrialResult(settings, "pruned")
-        if trial.state != TrialState.COMPLETE:
-            return TrialResult(settings, "unfinished")
-        if trial.user_attrs.get("diverged"):
+        if _is_done(trial):
+            done = read_done(self.candidates.runs(settings), folder)
+            by_seed = tuple(self.candidates.curve(records)[-1] for records in done)
+            return TrialResult(settings, "done", trial.value, by_seed)
+        if trial.state == TrialState.COMPLETE:
             return TrialResult(settings, "diverged")
-        by_seed = [self.candidates.curve(records)[-1] for records in read_done(self.candidates.runs(settings), folder)]
-        return TrialResult(settings, "done", trial.value, tuple(by_seed))
+        return TrialResult(settings, "pruned" if trial.state == TrialState.PRUNED else "unfinished")
 
     @property
     def _counted(self) -> list[FrozenTrial]:
         """The trials that count: of tpe, there may have been more before."""
-        return self._trials if self._is_grid else self._trials[: self._count]
+        return self._trials[: self._count]
 
     @property
     def _trials(self) -> list[FrozenTrial]:
@@ -224,16 +205,14 @@ class Study:
         # Three digits are enough for anybody.
         return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in values.items()}
 
-    def _begin(self, number: int, settings: Settings) -> Trial:
-        self.open[number] = Trial(number, settings, self.candidates.runs(settings))
-        return self.open[number]
+    def _begin(self, trial: FrozenTrial) -> Trial:
+        settings = self._settings(trial)
+        self.open[trial.number] = begun = Trial(trial.number, settings, self.candidates.runs(settings))
+        return begun
 
-    def _add(self, settings: Settings) -> None:
-        trial = optuna.create_trial(
-            state=TrialState.RUNNING, params=dict(settings), distributions=dict(self._distributions)
-        )
-        self._study.add_trial(trial)
-        self._begin(len(self._study.get_trials(deepcopy=False)) - 1, settings)
+
+def _is_done(trial: FrozenTrial) -> bool:
+    return trial.state == TrialState.COMPLETE and not trial.user_attrs.get("diverged")
 
 
 def _distribute(values: tuple[Any, ...], is_grid: bool) -> BaseDistribution:

@@ -7,7 +7,8 @@ writing, which needs the extra `tune`, is below.
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ METHOD_FIELDS = ("strength", "lr", "optimizer", "weight_decay", "batch_size", "m
 _SIZES = ("at_per_class", "at_per_task", "at_budget")
 _ABOUT = ("fields", "validation", "unfinished", "adams_newest", "by", "seeds", "trials", "sampler", "study", "command")
 _KNOWN = (*METHOD_FIELDS, *_ABOUT, "where", *_SIZES)
+_HEADER = "# Chosen on validation data by `selfreminder tune`: each section says by which command, and of what.\n"
 
 Table = dict[str, Any]
 Keys = tuple[str, ...]
@@ -96,61 +98,55 @@ def read_table(path: Path) -> Table:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, *_version: int) -> Table:
+    known = read_catalogue().benchmarks
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
+        for name, section in table.items():
+            if name not in (*known, "default"):
+                raise unknown("benchmark", name, (*known, "default"))
+            scales = {} if name == "default" else {"scale": known[name].scales}
+            _check_tables((name,), section, {**scales, "method": methods.names()})
+    except SelfReminderError as error:
+        raise SelfReminderError(f"{path}: {error}") from None
     except ValueError as error:
         raise SelfReminderError(f"{path} is no TOML: {error}") from None
-    for name, of_name in table.items():
-        if name == "default":
-            _check_methods(path, (name,), of_name)
-            continue
-        if name not in (known := read_catalogue().benchmarks):
-            raise SelfReminderError(f"{path}: {unknown('benchmark', name, (*known, 'default'))}")
-        for scale, entries in _tables(path, (name,), of_name).items():
-            if scale not in known[name].scales:
-                raise SelfReminderError(f"{path}: [{name}]: {unknown('scale', scale, known[name].scales)}")
-            _check_methods(path, (name, scale), entries)
     return table
 
 
-def _check_methods(path: Path, keys: Keys, entries: Table) -> None:
-    for method, entry in _tables(path, keys, entries).items():
-        if method not in methods.names():
-            raise SelfReminderError(f"{path}: [{'.'.join(keys)}]: {unknown('method', method, methods.names())}")
-        _check_fields(path, (*keys, method), entry)
-        for kind in _SIZES:
-            for amount, of_size in _tables(path, (*keys, method, kind), entry.get(kind, {})).items():
-                _check_fields(path, (*keys, method, kind, amount), of_size)
+def _check_tables(keys: Keys, section: Any, known: Mapping[str, Iterable[str]]) -> None:
+    """Check that a section holds tables of known names; `known` has those of scales, and of methods below them."""
+    if not isinstance(section, dict) or not all(isinstance(each, dict) for each in section.values()):
+        raise SelfReminderError(f"[{'.'.join(keys)}] must hold tables: see {TUNED.name} of selfreminder")
+    kind, *below = known
+    for name, each in section.items():
+        if name not in known[kind]:
+            raise SelfReminderError(f"[{'.'.join(keys)}]: {unknown(kind, name, known[kind])}")
+        if below:
+            _check_tables((*keys, name), each, {level: known[level] for level in below})
+        else:
+            _check_fields((*keys, name), each)
 
 
-def _check_fields(path: Path, keys: Keys, entry: Table) -> None:
+def _check_fields(keys: Keys, entry: Table) -> None:
     for field, value in entry.items():
+        if field in _SIZES:
+            _check_tables((*keys, field), value, {"size": value})
+            continue
         try:
             if field not in _KNOWN:
                 raise unknown("field", field, _KNOWN)
             if field in METHOD_FIELDS:
                 parse_value(field, value)
         except SelfReminderError as error:
-            raise SelfReminderError(f"{path}: [{'.'.join(keys)}]: {error}") from None
-
-
-def _tables(path: Path, keys: Keys, value: Any) -> dict[str, Table]:
-    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
-        raise SelfReminderError(f"{path}: [{'.'.join(keys)}] must hold tables: see {TUNED.name} of selfreminder")
-    return value
+            raise SelfReminderError(f"[{'.'.join(keys)}]: {error}") from None
 
 
 def _entries(
     benchmark_name: str, scale: str, method: str, size: Size | None, table: Path | None
 ) -> tuple[Table, Table]:
     """Look up the section of a method, or its defaults, and that of the method with a memory of this size."""
-    default: Table = {}
-    own: Table = {}
-    of_size: Table = {}
-    for path in (TUNED, table):
-        if path is None:
-            continue
-        read = read_table(path)
+    default, own, of_size = Table(), Table(), Table()
+    for read in [read_table(path) for path in (TUNED, table) if path is not None]:
         default = read.get("default", {}).get(method, default)
         section = read.get(benchmark_name, {}).get(scale, {}).get(method, {})
         own = {field: value for field, value in section.items() if field not in _SIZES} or own
@@ -171,17 +167,14 @@ def _size_keys(size: Size) -> tuple[str, str]:
     return f"at_{kind}", str(getattr(size, kind))
 
 
-def write_sections(path: Path, sections: Mapping[Keys, Mapping[str, Any]], header: str = "") -> None:
+def write_sections(path: Path, sections: Mapping[Keys, Mapping[str, Any]]) -> None:
     """Write sections into a table's file, in the place of those of the same names; all else stays as it is.
 
     Others may be writing to the same file: one after the other.
-
-    Args:
-        header: what a new file begins with.
     """
     file = path.resolve()
     with locked(file.parent, lock=f".{file.name}.lock"):
-        text = path.read_text(encoding="utf-8") if path.exists() else header
+        text = path.read_text(encoding="utf-8") if path.exists() else _HEADER
         for keys, entry in sections.items():
             text = with_section(text, keys, entry, str(path))
         write_text(path, text)
@@ -200,14 +193,11 @@ def with_section(text: str, keys: Keys, entry: Mapping[str, Any], name: str = "t
     section.clear()
     section.update(tomllib.loads(lines) | sizes)
     edited = _edit(text, keys, lines)
-    try:
-        is_right = tomllib.loads(edited) == wanted
-    except ValueError:
-        is_right = False
-    if not is_right:
-        place = ".".join(keys)
-        raise SelfReminderError(f"{name} has [{place}] in a form of its own: take it out by hand, then try again")
-    return edited
+    with suppress(ValueError):
+        if tomllib.loads(edited) == wanted:
+            return edited
+    place = ".".join(keys)
+    raise SelfReminderError(f"{name} has [{place}] in a form of its own: take it out by hand, then try again")
 
 
 def _edit(text: str, keys: Keys, lines: str) -> str:
@@ -219,9 +209,15 @@ def _edit(text: str, keys: Keys, lines: str) -> str:
     document, new = tomlkit.parse(text), tomlkit.table()
     for key, item in tomlkit.parse(lines).body:
         new.append(key, item)
-    places = sorted(_find_section(document, keys), key=lambda place: place[0][place[1]][1].is_super_table())
+    # The section is there in two places if those of its sizes come before it: the one of its own goes first.
+    bodies: list[list[Any]] = [document.body]
+    for key in keys[:-1]:
+        bodies = [item.value.body for body in bodies for name, item in body if name == key and item.is_table()]
+    places = [
+        (body, i) for body in bodies for i, (name, item) in enumerate(body) if name == keys[-1] and item.is_table()
+    ]
     if places:
-        body, index = places[0]
+        body, index = min(places, key=lambda place: place[0][place[1]][1].is_super_table())
         own_key, old = body[index]
         values = [i for i, (key, item) in enumerate(old.value.body) if key and not item.is_table()]
         for kept in old.value.body[values[-1] + 1 if values else 0 :]:  # sections of sizes, comments on what comes next
@@ -237,17 +233,6 @@ def _edit(text: str, keys: Keys, lines: str) -> str:
     parent[keys[-1]] = new
     new.trivia.indent = ""
     return _set_off(*tomlkit.dumps(document).partition(f"[{'.'.join(keys)}]\n{lines}"))
-
-
-def _find_section(container: Any, keys: Keys) -> Iterator[tuple[list[Any], int]]:
-    """Find where tomlkit has a section: in two places, if sections of its sizes come before it."""
-    first, *others = keys
-    for index, (key, item) in enumerate(container.body):
-        if key == first and item.is_table():
-            if others:
-                yield from _find_section(item.value, tuple(others))
-            else:
-                yield container.body, index
 
 
 def _set_off(before: str, section: str, after: str) -> str:
