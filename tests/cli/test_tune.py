@@ -18,8 +18,8 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size
 from selfreminder.cli.main import main
 from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.folder import JOURNAL, claimed
 from selfreminder.experiment.records import RECORDS, read_records
-from selfreminder.experiment.tuning.study import JOURNAL, claimed
 from tunings import make_records, tuning
 
 TINY = ["permuted-mnist", "--tasks", "2", "--epochs", "1", "--width", "0.06"]
@@ -208,17 +208,17 @@ def test_a_method_that_does_not_apply(in_folder: Path, capsys: pytest.CaptureFix
 def test_folders(tmp_path: Path) -> None:
     """Runs of anybody may be in it; a comparison, or another tuning at the same time, may not."""
     with (
-        claimed(tmp_path / "new"),
+        claimed(tmp_path / "new", "tuning", patience=1.0),
         pytest.raises(SelfReminderError, match="another process"),
-        claimed(tmp_path / "new"),
+        claimed(tmp_path / "new", "tuning", patience=1.0),
     ):
         pass
     (candidates,) = tuning("ewc").candidates
     make_records(tmp_path / "runs", candidates.base, [[0.5]])
-    with claimed(tmp_path / "runs"):
+    with claimed(tmp_path / "runs", "tuning"):
         pass
     (tmp_path / "runs" / "comparison.json").write_text("{}")
-    with pytest.raises(SelfReminderError, match="holds a comparison"), claimed(tmp_path / "runs"):
+    with pytest.raises(SelfReminderError, match="holds a comparison"), claimed(tmp_path / "runs", "tuning"):
         pass
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from selfreminder._base.errors import SelfReminderError
+from selfreminder.experiment.folder import JOURNAL
 from selfreminder.experiment.tuning.candidates import STRENGTHS
-from selfreminder.experiment.tuning.study import JOURNAL, Study, TrialResult, open_journal
+from selfreminder.experiment.tuning.study import Study, TrialResult, open_journal
 from tunings import tuning
 
 

@@ -11,7 +11,7 @@ from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder.cli.grid_command import Running, describe, run_grid
 from selfreminder.cli.terminal import Extent, MemorySize, Out, Whole, make_comparison, print_table, show_estimate
 from selfreminder.experiment.catalogue import uses
-from selfreminder.experiment.folder import TABLE
+from selfreminder.experiment.folder import TABLE, claimed
 from selfreminder.experiment.pool.grid import Job
 from selfreminder.experiment.spec import parse_text
 from selfreminder.experiment.tuning.candidates import TUNABLE, Candidates, Tuning, format_value
@@ -83,7 +83,7 @@ def tune(
     comparison = make_comparison(benchmark, scale, methods, memory, extent, device, tuned, seeds=1)
     tuning = Tuning(
         comparison=comparison,
-        fields=() if fields is None else tuple(_parse_field(name) for name in fields.split(",")),
+        fields=() if fields is None else tuple(name.strip().replace("-", "_") for name in fields.split(",")),
         values=_parse_values(values),
         sampler=sampler,
         trials=trials,
@@ -94,11 +94,10 @@ def tune(
     _check(tuning, into)
     # Optuna is an extra, and takes a second to import.
     from selfreminder.experiment.tuning.search import Search  # noqa: PLC0415
-    from selfreminder.experiment.tuning.study import claimed  # noqa: PLC0415
 
     running.fetch_data([tuning.candidates[0].base])
     folder = out or Path("runs") / f"tune-{comparison.name}"
-    with claimed(folder):
+    with claimed(folder, "tuning", patience=1.0):
         if tuning.skipped:
             print(f"selfreminder: nothing to tune for {', '.join(tuning.skipped)}", file=sys.stderr)
         search = Search(tuning, folder, running.jobs, running.own_data, running.retry_failed, describe(folder))
@@ -122,20 +121,15 @@ def _check(tuning: Tuning, into: Path | None) -> None:
             raise SelfReminderError(f"a table has no place for all of these fields: leave --into {into} out")
 
 
-def _parse_field(text: str) -> str:
-    name = text.strip().replace("-", "_")
-    if name not in TUNABLE:
-        raise unknown("field", name, TUNABLE)
-    return name
-
-
 def _parse_values(texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
     found: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, listed = text.partition("=")
         if not equals or not listed.strip():
             raise SelfReminderError(f"--values {text}: write a field and its candidates, such as strength=10,30,100")
-        name = _parse_field(name)
+        name = name.strip().replace("-", "_")
+        if name not in TUNABLE:
+            raise unknown("field", name, TUNABLE)
         try:
             found[name] = (*found.get(name, ()), *(parse_text(name, each.strip()) for each in listed.split(",")))
         except SelfReminderError as error:

@@ -19,6 +19,8 @@ from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import read_table
 
 GRID = "grid.json"
+JOURNAL = "journal.jsonl"
+"""of the trials of a tuning"""
 EARLIER_COMPARISON = "comparison.json"
 """what the folder of a comparison had beside that in earlier versions: the settings that its runs share"""
 TABLE = "tuned.toml"
@@ -184,17 +186,16 @@ def refuse_others(folder: Path, ours: str) -> None:
 
 
 @contextmanager
-def claimed(
-    folder: Path, ours: str, patience: float = 5.0, marks: Sequence[str] = (GRID, EARLIER_COMPARISON)
-) -> Iterator[None]:
+def claimed(folder: Path, ours: str, patience: float = 5.0) -> Iterator[None]:
     """Make sure that a folder is a command's own, or nobody's yet, and let no other process in meanwhile.
 
     Args:
         folder: to be made if there is none.
         ours: what the command calls its grid in `grid.json`: comparison, spec, figure or tuning.
         patience: seconds to wait for a process that is on its way out.
-        marks: files of which one at least is in every folder that such a command has made.
     """
+    # Of these files, one at least is in every folder that the command has made.
+    marks = (GRID, JOURNAL, f"*/{RECORDS}") if ours == "tuning" else (GRID, EARLIER_COMPARISON)
     if folder.exists():
         # A kill may have left a lock, or a file that was being written.
         others = not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir())

@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -11,8 +11,8 @@ from warnings import catch_warnings, simplefilter
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
 from selfreminder._base.seeds import seed_for
-from selfreminder.experiment import folder as folders
-from selfreminder.experiment.records import RECORDS, Records, read_records
+from selfreminder.experiment.folder import JOURNAL
+from selfreminder.experiment.records import Records, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.candidates import Candidates, Settings, Tuning, is_numeric
 from selfreminder.metrics import mean_and_stderr
@@ -28,17 +28,11 @@ except ImportError as error:
     missing = "tomlkit" if error.name == "tomlkit" else "Optuna"
     raise MissingExtraError(f"tuning needs {missing}: pip install 'selfreminder[tune]'") from None
 
-JOURNAL = "journal.jsonl"
 _USUAL_TRIALS = 20
 _BEYOND = 3.0
 """how far tpe goes beyond the candidates, as a factor"""
 _TO_COMPARE_WITH = 4
 """trials that must be complete before one is pruned"""
-
-
-def claimed(folder: Path) -> AbstractContextManager[None]:
-    """Make a folder a tuning's own, alone in it for the time; refuse one that holds anything else."""
-    return folders.claimed(folder, "tuning", patience=1.0, marks=(folders.GRID, JOURNAL, f"*/{RECORDS}"))
 
 
 def open_journal(folder: Path) -> JournalStorage:
