@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
-from selfreminder._base.sizes import Size
-from selfreminder.reminder.reminder import Reminder
+from selfreminder.plugins import size_if_given
+from selfreminder.reminder import Reminder
 
 try:
     from avalanche.benchmarks import OnlineCLExperience
@@ -51,8 +51,7 @@ class ReminderPlugin(SupervisedPlugin):
         """
         super().__init__()
         self.reminder = reminder
-        given = per_class, per_task, budget
-        self.size = Size(*given) if any(value is not None for value in given) else None
+        self.size = size_if_given(per_class, per_task, budget)
         self.select = select
 
     def before_training_exp(self, strategy: SupervisedTemplate, *args: Any, **kwargs: Any) -> None:

@@ -12,9 +12,7 @@ import torch
 from torch.optim import LBFGS
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
-from selfreminder._base.sizes import Size
-from selfreminder.plugins import load_unless_empty
-from selfreminder.reminder.reminder import Reminder
+from selfreminder.plugins import RemembersAtEnd, load_unless_empty
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -27,38 +25,16 @@ except ImportError:
 _SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
-class ReminderCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
+class ReminderCallback(RemembersAtEnd, Callback):  # pyright: ignore[reportGeneralTypeIssues]
     """Hold on to what `reminder` remembers while `trainer.fit` learns something new.
 
     `Trainer(callbacks=[ReminderCallback(reminder)])` is all. Old items go through `pl_module(x)`, its `forward`, in
     the trainer's precision. Of several optimisers (manual optimisation) each one that steps gets the gradient of its
     own parameters. The penalty is logged as `reminder_penalty`, and the reminder is part of the trainer's checkpoints.
+    `data` is a Dataset or DataLoader of (inputs, labels) without training's augmentation.
     """
 
-    def __init__(
-        self,
-        reminder: Reminder,
-        data: Any = None,
-        *,
-        per_class: int | None = None,
-        per_task: int | None = None,
-        budget: str | int | None = None,
-        select: str = "random",
-    ) -> None:
-        """
-        Args:
-            reminder: what is remembered. While that is nothing, training is as without it.
-            data: what to remember of when `fit` ends: a Dataset or DataLoader of (inputs, labels) without training's
-                augmentation. Without it nothing is; call `reminder.remember` when you like.
-            per_class, per_task, budget, select: how much of `data`, and which, as in `Reminder.remember`.
-        """
-        if data is None and (per_class or per_task or budget):
-            raise SelfReminderError("per_class, per_task and budget say how much of data to keep: pass data=… too")
-        self.reminder = reminder
-        self.data = data
-        self.size = None if data is None else Size(per_class, per_task, budget)
-        self.select = select
-        self._stage: str | None = None
+    _stage: str | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._stage = stage
@@ -91,9 +67,8 @@ class ReminderCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
             pl_module.log("reminder_penalty", penalty)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.size is not None:
-            with _autocast(trainer):
-                self.reminder.remember(pl_module, self.data, **vars(self.size), select=self.select)
+        with _autocast(trainer):
+            self.remember(pl_module, self.data)
 
     def state_dict(self) -> dict[str, Any]:
         return self.reminder.state_dict()

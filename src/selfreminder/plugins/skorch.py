@@ -17,8 +17,8 @@ from torch.optim import LBFGS, Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
-from selfreminder._base.sizes import Size
-from selfreminder.reminder.reminder import Reminder
+from selfreminder.plugins import size_if_given
+from selfreminder.reminder import Reminder
 
 try:
     from skorch import NeuralNet, NeuralNetClassifier
@@ -67,7 +67,7 @@ class ReminderCallback(Callback):
 
     def initialize(self) -> "ReminderCallback":
         self._detach()  # from a batch that ended in an error
-        self._size()
+        size_if_given(self.per_class, self.per_task, self.budget)  # refuses what it cannot be
         return self
 
     def on_train_begin(self, net: NeuralNet, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
@@ -97,14 +97,10 @@ class ReminderCallback(Callback):
     def on_train_end(self, net: NeuralNet, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
         self._detach()
         dataset, self.dataset_ = self.dataset_, None
-        size = self._size()
+        size = size_if_given(self.per_class, self.per_task, self.budget)
         if size is not None and dataset is not None:
             loader = net.get_iterator(dataset, training=False)
             self.reminder.remember(net.module_, loader, **vars(size), select=self.select)
-
-    def _size(self) -> Size | None:
-        given = self.per_class, self.per_task, self.budget
-        return Size(*given) if any(value is not None for value in given) else None
 
     def _detach(self) -> None:
         if self.handle_ is not None:

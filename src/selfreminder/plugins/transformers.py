@@ -13,10 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError
-from selfreminder._base.sizes import Size
-from selfreminder.plugins import load_unless_empty
+from selfreminder.plugins import RemembersAtEnd, load_unless_empty
+from selfreminder.reminder import Reminder
 from selfreminder.reminder.model_call import find_device
-from selfreminder.reminder.reminder import Reminder
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -28,37 +27,14 @@ FILE, DRAWS = "reminder.safetensors", "reminder_draws.safetensors"
 """in a checkpoint folder: the memory, and where the draws from it are"""
 
 
-class ReminderCallback(TrainerCallback):
+class ReminderCallback(RemembersAtEnd, TrainerCallback):
     """Hold on to what `reminder` remembers while `trainer.train` learns something new.
 
     `Trainer(callbacks=[ReminderCallback(reminder)])` is all. Old items go through `model(**inputs)` without labels, in
     the trainer's precision. Each checkpoint folder gets the reminder, and training that resumes goes on with it.
+    `data` is a data set with the model's input columns, padded to one length, and its labels; the model that remembers
+    some of it is that of `load_best_model_at_end`.
     """
-
-    def __init__(
-        self,
-        reminder: Reminder,
-        data: Any = None,
-        *,
-        per_class: int | None = None,
-        per_task: int | None = None,
-        budget: str | int | None = None,
-        select: str = "random",
-    ) -> None:
-        """
-        Args:
-            reminder: what is remembered. While that is nothing, training is as without it.
-            data: what to remember of when training ends (after `load_best_model_at_end`): a data set with the model's
-                input columns, padded to one length, and its labels. Without it nothing is; call `reminder.remember`
-                when you like.
-            per_class, per_task, budget, select: how much of `data`, and which, as in `Reminder.remember`.
-        """
-        if data is None and (per_class or per_task or budget):
-            raise SelfReminderError("per_class, per_task and budget say how much of data to keep: pass data=… too")
-        self.reminder = reminder
-        self.data = data
-        self.size = None if data is None else Size(per_class, per_task, budget)
-        self.select = select
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -91,10 +67,9 @@ class ReminderCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self.size is not None and not state.is_hyper_param_search:
+        if self.data is not None and not state.is_hyper_param_search:
             model = kwargs["model"]
-            data = _used(self.data, model) if args.remove_unused_columns else self.data
-            self.reminder.remember(model, data, **vars(self.size), select=self.select)
+            self.remember(model, _used(self.data, model) if args.remove_unused_columns else self.data)
 
     def _load(self, folder: Path) -> None:
         if not (folder / FILE).is_file():

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -75,7 +74,7 @@ class ModelCall:
         with torch.no_grad(), eval_mode(model):
             for start in range(0, len(next(iter(named.values()))), self.batch_size):
                 rows = slice(start, start + self.batch_size)
-                logits = self._call_on_copies(model, {name: x[rows] for name, x in named.items()}, task)
+                logits = self.call_on_copies(model, {name: x[rows] for name, x in named.items()}, task)
                 check_logits(logits)
                 parts.append(logits.float())
         return torch.cat(parts)
@@ -84,13 +83,9 @@ class ModelCall:
         """(n,) the model's classes, on the CPU."""
         return self.compute_logits(model, inputs, task).argmax(1).cpu()
 
-    def bind_task(self, task: int) -> Callable[[nn.Module, Any], Tensor]:
-        """(model, inputs) -> logits of a batch of this task, in the model's own mode and with a gradient."""
-        return partial(self._call_on_copies, task=task)
-
-    def _call_on_copies(self, model: nn.Module, inputs: Any, task: int) -> Tensor:
+    def call_on_copies(self, model: nn.Module, inputs: Any, task: int) -> Tensor:
+        """Logits of inputs that belong to somebody, in the model's own mode: transform and model may work in place."""
         device = find_device(model)
-        # Copies, because inputs belong to somebody, and transform and model may work in place.
         return self(model, {name: x.to(device, copy=True) for name, x in name_inputs(inputs).items()}, task)
 
     def match_width(self, logits: Tensor, width: int) -> Tensor:
@@ -131,17 +126,14 @@ def match_dtype(inputs: Any, model: nn.Module) -> Any:
 
     A model in single precision gets what is half as it is: autocast may be on.
     """
-    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
-    return inputs if dtype is None else _cast(inputs, dtype)
-
-
-def _cast(inputs: Any, dtype: torch.dtype) -> Any:
-    if isinstance(inputs, Tensor):
-        wanted = inputs.is_floating_point() and (dtype != torch.float32 or inputs.dtype == torch.float64)
-        return inputs.to(dtype) if wanted else inputs
     if isinstance(inputs, Mapping):
-        return {name: _cast(x, dtype) for name, x in inputs.items()}
-    return tuple(_cast(x, dtype) for x in inputs) if isinstance(inputs, tuple) else inputs
+        return {name: match_dtype(x, model) for name, x in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(match_dtype(x, model) for x in inputs)
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    if dtype is None or not isinstance(inputs, Tensor) or not inputs.is_floating_point():
+        return inputs
+    return inputs if dtype == torch.float32 and inputs.dtype != torch.float64 else inputs.to(dtype)
 
 
 def check_logits(logits: object) -> None:

@@ -13,10 +13,10 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder._base.sizes import Size
 from selfreminder.gradients.per_sample import Inputs
+from selfreminder.memory import Memory
 from selfreminder.memory import codec as codecs
 from selfreminder.memory.codec import Encoded
 from selfreminder.memory.fingerprint import Fingerprint, digest_transform
-from selfreminder.memory.memory import Memory
 from selfreminder.memory.reservoir import SELECTION as RESERVOIR
 from selfreminder.memory.reservoir import find_entering, find_state, merge_entered, shrink_memory
 from selfreminder.reminder.model_call import ModelCall, find_device
@@ -27,22 +27,83 @@ from selfreminder.selection.base import Candidates, Selection, choose, count_per
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryBuilder:
-    """Records a model's logits on items of one task: whatever is fed now will be fed again."""
+    """Adds items of one task to a memory, with the model's logits on them: whatever is fed now will be fed again."""
 
+    memory: Memory
     model: nn.Module
     call: ModelCall
     task: int
+    size: Size
+    seed: int
     codec: str
     logit_codec: str
     needs_labels: bool = False
     """the penalty looks at labels: each must be the place of a logit"""
     time: int | None = None
 
-    def predict(self, inputs: dict[str, Tensor]) -> Tensor:
-        """(n,) the model's classes, on the CPU."""
+    def remember(
+        self,
+        data: Any,
+        labels: Any,
+        sources: Tensor | Sequence[int] | None,
+        *,
+        select: str | Selection,
+        validation: tuple[Any, Tensor] | None,
+        gradients: Tensor | None,
+    ) -> Memory:
+        """Choose a few samples of the data and add them to the memory; see `Reminder.remember`."""
+        budget, limit = self.size.budget_bytes, None
+        if select == "random":  # other choices look at all samples
+            total = self.size.per_task if budget is None else partial(self._count_fitting, budget)
+            limit = Limit(generator=self._generator("reservoir"), per_class=self.size.per_class, total=total)
+        samples = read_samples(data, labels, sources=sources, limit=limit, predict=self._predict, gather=True)
+        strata = self._predict(samples.inputs) if samples.labels is None else samples.labels
+        total = self.size.per_task if budget is None else min(len(samples), self._count_fitting(budget, samples.inputs))
+        wanted = count_per_class(strata, per_class=self.size.per_class, total=total)
+        candidates = Candidates(
+            inputs=_drop_name(samples.inputs),
+            labels=strata,
+            count=max(wanted.values(), default=0),
+            generator=self._generator("selection"),
+            model=self.model,
+            logits_of=partial(self.call.call_on_copies, task=self.task),
+            validation=validation and (_drop_name(name_inputs(validation[0])), validation[1]),
+            gradients=gradients,
+        )
+        ranked = (find(select) if isinstance(select, str) else select)(candidates)
+        name = select if isinstance(select, str) else getattr(select, "__name__", "given")
+        new = self._build(samples, choose(ranked.cpu(), strata, wanted), name)
+        merged = self.memory.to(new.device) + new
+        if budget is not None:
+            if self.task in self.memory.counts:
+                merged = merged.interleave(self.task, self.memory.counts[self.task])
+            merged = shrink_memory(merged, budget)
+        return broadcast_memory(merged)
+
+    def observe(self, samples: Samples) -> Memory:
+        """Add samples of a stream to the memory's reservoir; those of several processes follow each other."""
+        rank, _ = distributed.get_ranks()
+        memory, task = self.memory.to(find_device(self.model)), self.task
+        counts, state = distributed.all_gather(len(samples)), find_state(memory, task, seed=self.seed)
+        first = state.seen + sum(counts[:rank])
+        here = memory.with_reservoirs({**memory.reservoirs, task: replace(state, seen=first)})
+        index = find_entering(here, task, len(samples), self.size, samples.labels)
+        new = Memory()
+        if len(index):
+            placed = replace(samples, sources=torch.arange(first, first + len(samples)))
+            new = self._build(placed, index, RESERVOIR, known=memory.fingerprints.get(task))
+        if len(counts) > 1:
+            found = distributed.all_gather((new.to("cpu").columns, new.facts))
+            new = sum((Memory.from_columns(*each) for each in found), Memory())
+        return merge_entered(memory, new.to(memory.device), task, state.seen + sum(counts), self.size, seed=self.seed)
+
+    def _generator(self, purpose: str) -> torch.Generator:
+        return torch.Generator().manual_seed(seed_for(self.seed, purpose, self.task, self.memory.next_id))
+
+    def _predict(self, inputs: dict[str, Tensor]) -> Tensor:
         return self.call.predict(self.model, inputs, self.task)
 
-    def build(self, samples: Samples, index: Tensor, selection: str, *, known: Fingerprint | None = None) -> Memory:
+    def _build(self, samples: Samples, index: Tensor, selection: str, *, known: Fingerprint | None = None) -> Memory:
         """A memory of the samples at these indices, on the model's device.
 
         `known` is what the task's logits are known to be from: it is found out anew only where that does not suffice.
@@ -64,9 +125,9 @@ class MemoryBuilder:
             selection=selection,
             time=self.time,
             fingerprint=known,
-        ).to(logits.device)
+        )
 
-    def count_fitting(self, budget: int, inputs: dict[str, Tensor]) -> int:
+    def _count_fitting(self, budget: int, inputs: dict[str, Tensor]) -> int:
         """The most items that fit a budget in bytes, if they all deflate as well as can be; one at least."""
         encoded, logits = self._record({name: x[:1] for name, x in inputs.items()})
         one = Memory.of(encoded, logits, task=self.task, logit_codec=self.logit_codec, time=self.time)
@@ -101,74 +162,6 @@ def missing_logit(label: int, task: int, width: int) -> SelfReminderError:
         f"label {label} of task {task} has no logit, the model gives {width}, and "
         'loss "logit+label" needs one: number labels from 0 on within the task\'s outputs, or use loss="logit"'
     )
-
-
-def remember_samples(
-    memory: Memory,
-    builder: MemoryBuilder,
-    data: Any,
-    labels: Any,
-    *,
-    size: Size,
-    select: str | Selection,
-    seed: int,
-    validation: tuple[Any, Tensor] | None,
-    gradients: Tensor | None,
-    sources: Tensor | Sequence[int] | None,
-) -> Memory:
-    """Choose a few samples of the data and add them to a memory; see `Reminder.remember`."""
-    task, budget = builder.task, size.budget_bytes
-
-    def seeded(purpose: str) -> torch.Generator:
-        return torch.Generator().manual_seed(seed_for(seed, purpose, task, memory.next_id))
-
-    limit = None
-    if select == "random":  # other choices look at all samples
-        total = size.per_task if budget is None else partial(builder.count_fitting, budget)
-        limit = Limit(generator=seeded("reservoir"), per_class=size.per_class, total=total)
-    samples = read_samples(data, labels, sources=sources, limit=limit, predict=builder.predict, gather=True)
-    strata = builder.predict(samples.inputs) if samples.labels is None else samples.labels
-    total = size.per_task if budget is None else min(len(samples), builder.count_fitting(budget, samples.inputs))
-    wanted = count_per_class(strata, per_class=size.per_class, total=total)
-    candidates = Candidates(
-        inputs=_drop_name(samples.inputs),
-        labels=strata,
-        count=max(wanted.values(), default=0),
-        generator=seeded("selection"),
-        model=builder.model,
-        logits_of=builder.call.bind_task(task),
-        validation=validation and (_drop_name(name_inputs(validation[0])), validation[1]),
-        gradients=gradients,
-    )
-    ranked = (find(select) if isinstance(select, str) else select)(candidates)
-    chosen = choose(ranked.cpu(), strata, wanted)
-    name = select if isinstance(select, str) else getattr(select, "__name__", "given")
-    new = builder.build(samples, chosen, name)
-    merged = memory.to(new.device) + new
-    if budget is not None:
-        if task in memory.counts:
-            merged = merged.interleave(task, memory.counts[task])
-        merged = shrink_memory(merged, budget)
-    return broadcast_memory(merged)
-
-
-def observe_samples(memory: Memory, builder: MemoryBuilder, samples: Samples, *, size: Size, seed: int) -> Memory:
-    """Add samples of a stream to a memory's reservoir; those of several processes follow each other."""
-    rank, _ = distributed.get_ranks()
-    memory = memory.to(find_device(builder.model))
-    task, counts = builder.task, distributed.all_gather(len(samples))
-    state = find_state(memory, task, seed=seed)
-    first = state.seen + sum(counts[:rank])
-    here = memory.with_reservoirs({**memory.reservoirs, task: replace(state, seen=first)})
-    index = find_entering(here, task, len(samples), size, samples.labels)
-    new = Memory()
-    if len(index):
-        placed = replace(samples, sources=torch.arange(first, first + len(samples)))
-        new = builder.build(placed, index, RESERVOIR, known=memory.fingerprints.get(task))
-    if len(counts) > 1:
-        found = distributed.all_gather((new.to("cpu").columns, new.facts))
-        new = sum((Memory.from_columns(*each) for each in found), Memory())
-    return merge_entered(memory, new.to(memory.device), task, state.seen + sum(counts), size, seed=seed)
 
 
 def broadcast_memory(memory: Memory) -> Memory:

@@ -27,16 +27,15 @@ from selfreminder._base import distributed
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.eval_mode import depends_on_mode, eval_mode
 from selfreminder._base.sizes import Size, as_index
+from selfreminder.memory import Memory, MemoryBatch, open_memory, save_memory
 from selfreminder.memory import codec as codecs
-from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.memory.fingerprint import find_staleness
-from selfreminder.memory.memory import Memory
-from selfreminder.memory.sampling import DrawGenerators, MemoryBatch
+from selfreminder.memory.sampling import DrawGenerators
 from selfreminder.reminder.gradient import add_gradient, call_before_step
 from selfreminder.reminder.losses import ITEM_LOSSES, ItemLoss, choose_strength, match_items_and_labels
 from selfreminder.reminder.model_call import Head, LogitsOf, ModelCall, check_logits, find_device, unwrap_model
 from selfreminder.reminder.recall_report import Report, report_tasks
-from selfreminder.reminder.remember import MemoryBuilder, missing_logit, observe_samples, remember_samples
+from selfreminder.reminder.remember import MemoryBuilder, missing_logit
 from selfreminder.samples import read_samples
 from selfreminder.selection.base import Selection
 
@@ -176,9 +175,8 @@ class Reminder:
         two passes, because old items are to see those in eval mode; so does one that needs `head` or `logits_of`, or
         whose output is more than a tensor.
         """
-        alike = self.mode == "train" or not any(map(depends_on_mode, model.modules()))
-        plain = self.call.is_plain and self.memory.inputs.keys() == {"x"}
-        if len(self.memory) and alike and plain and self._gives_tensors:
+        plain = self.call.is_plain and self._gives_tensors and self.memory.inputs.keys() == {"x"}
+        if len(self.memory) and plain and (self.mode == "train" or not any(map(depends_on_mode, model.modules()))):
             self._check(unwrap_model(model))
             kept = self._draw(x.device, generator)
             logits = model(torch.cat([x, self.call.apply_transform(kept.inputs).to(x.dtype)]))
@@ -252,18 +250,8 @@ class Reminder:
         model, size = unwrap_model(model), Size(per_class, per_task, budget)
         self._check(model)
         number = self._next_task if task is None else as_index("task", task)
-        self.memory = remember_samples(
-            self.memory,
-            self._builder(model, number, None if time is None else int(time)),
-            data,
-            labels,
-            size=size,
-            select=select,
-            seed=self.seed,
-            validation=validation,
-            gradients=gradients,
-            sources=sources,
-        )
+        builder = self._builder(model, number, size, None if time is None else int(time))
+        self.memory = builder.remember(data, labels, sources, select=select, validation=validation, gradients=gradients)
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -285,8 +273,8 @@ class Reminder:
         """
         model, size = unwrap_model(model), Size(per_class, per_task, budget)
         self._check(model)
-        builder = self._builder(model, max(self.memory.reservoirs, default=self._next_task))
-        self.memory = observe_samples(self.memory, builder, read_samples(inputs, labels), size=size, seed=self.seed)
+        task = max(self.memory.reservoirs, default=self._next_task)
+        self.memory = self._builder(model, task, size).observe(read_samples(inputs, labels))
 
     # What is remembered -------------------------------------------------------------------------------
 
@@ -344,22 +332,24 @@ class Reminder:
     def _next_task(self) -> int:
         return max(self.memory.counts, default=-1) + 1
 
-    def _builder(self, model: nn.Module, task: int, time: int | None = None) -> MemoryBuilder:
+    def _builder(self, model: nn.Module, task: int, size: Size, time: int | None = None) -> MemoryBuilder:
         return MemoryBuilder(
+            memory=self.memory,
             model=model,
             call=self.call,
             task=task,
+            size=size,
+            seed=self.seed,
             codec=self.codec,
             logit_codec=self.logit_codec,
             needs_labels=self.loss is match_items_and_labels,
             time=time,
         )
 
-    @torch.inference_mode(False)  # what is read once takes part in a backward pass later
-    @torch.no_grad()
     def _draw(self, device: torch.device, generator: torch.Generator | None, items: int | None = None) -> MemoryBatch:
         if self.memory.device != device:
-            self.memory = self.memory.to(device)
+            with torch.inference_mode(False):  # what is kept takes part in a backward pass later
+                self.memory = self.memory.to(device)
         generator = self._draws.get(device) if generator is None else generator
         kept = self.memory.draw(items or self.call.batch_size, generator, part=distributed.get_ranks())
         if len(kept) < len(self.memory):
