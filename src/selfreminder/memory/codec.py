@@ -24,9 +24,9 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,7 +88,12 @@ class Encoded:
     @property
     def dtype(self) -> torch.dtype:
         """Of what is kept, before it was deflated."""
-        return self.values.dtype if self.item is None else _dtype(self.item[0])
+        if self.item is None:
+            return self.values.dtype
+        found = getattr(torch, self.item[0], None)
+        if not isinstance(found, torch.dtype):
+            raise SelfReminderError(f"unknown dtype '{self.item[0]}'")
+        return found
 
     @property
     def read_dtype(self) -> torch.dtype:
@@ -114,17 +119,17 @@ class Encoded:
     def check(self, names: Sequence[str]) -> None:
         """Raise if this cannot be what one of these codecs kept."""
         plain = self.codec.removesuffix(ZLIB)
-        deflated = self.codec != plain
-        good = self.codec in names and self.codec not in ("auto", "compressed", f"auto{ZLIB}")
-        good = good and (self.scale is not None) == (plain in ("affine8", "int8"))
-        good = good and (self.sizes is not None) == (self.item is not None) == deflated
-        if good and self.scale is not None:
-            good = self.scale.shape == (len(self), 1 if plain == "int8" else 2)
+        scale = {"affine8": (len(self), 2), "int8": (len(self), 1)}.get(plain)
+        good = (
+            self.codec in names
+            and plain not in ("auto", "compressed")
+            and scale == (None if self.scale is None else self.scale.shape)
+            and (self.sizes is not None) == (self.item is not None) == (self.codec != plain)
+            and self.dtype == KEPT_AS.get(plain, self.dtype)
+        )
         if good and self.sizes is not None:
             bytewise = self.values.ndim == 1 and self.values.dtype == torch.uint8
             good = bytewise and bool((self.sizes > 0).all()) and int(self.sizes.sum()) == len(self.values)
-        if good and plain in KEPT_AS:
-            good = self.dtype == KEPT_AS[plain]
         if not good:
             raise SelfReminderError(f"what codec '{self.codec}' kept is not whole")
 
@@ -185,13 +190,10 @@ class Encoded:
         read = read.reshape(len(rows), *self.shape)
         return read if index is None else read.to(index.device)
 
-    @property
+    @cached_property
     def _ends(self) -> list[int]:
         assert self.sizes is not None
-        if (known := self.__dict__.get("_known_ends")) is None:
-            known = [0, *self.sizes.cumsum(0).tolist()]
-            self.__dict__["_known_ends"] = known  # a value: it never changes
-        return known
+        return [0, *self.sizes.cumsum(0).tolist()]
 
 
 def resolve(name: str, x: Tensor) -> str:
@@ -221,13 +223,6 @@ def encode(name: str, x: Tensor) -> Encoded:
     return Encoded(name, joined, scale if scale is None else scale.cpu(), sizes, item)
 
 
-def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise SelfReminderError(f"unknown dtype '{name}'")
-    return found
-
-
 def measure_error(name: str, x: Tensor) -> float:
     """Measure the largest difference that codec `name` makes to `x`.
 
@@ -245,23 +240,24 @@ def measure_error(name: str, x: Tensor) -> float:
 
 def deflate(values: Tensor) -> tuple[Tensor, Tensor]:
     """The bytes of all items (n, …), one after the other; and (n,) how many each has."""
-    deflated = [_deflate_item(row) for row in _view_bytes(values)]
-    joined = b"".join(deflated)
+    deflated = [_deflate_item(item) for item in split_bytes(values)]
+    joined = bytearray().join(deflated)
     return (
-        torch.frombuffer(bytearray(joined), dtype=torch.uint8) if joined else torch.zeros(0, dtype=torch.uint8),
+        torch.frombuffer(joined, dtype=torch.uint8) if joined else torch.zeros(0, dtype=torch.uint8),
         torch.tensor([len(each) for each in deflated], dtype=torch.int32),
     )
 
 
-def _view_bytes(values: Tensor) -> np.ndarray:
-    """(n, bytes of an item)."""
+def split_bytes(values: Tensor) -> list[memoryview]:
+    """The bytes of each item of (n, …)."""
     flat = flatten_items(values.detach().cpu().contiguous())
-    return flat.view(torch.uint8).numpy() if flat.numel() else np.zeros((len(values), 0), np.uint8)
+    rows = flat.view(torch.uint8).numpy() if flat.numel() else [b""] * len(values)
+    return [memoryview(row) for row in rows]
 
 
-def _deflate_item(row: np.ndarray) -> bytes:
+def _deflate_item(item: memoryview) -> bytes:
     compressor = zlib.compressobj(9, zlib.DEFLATED, -15)  # bare: a header and a checksum an item would be waste
-    return compressor.compress(row.data) + compressor.flush()
+    return compressor.compress(item) + compressor.flush()
 
 
 def inflate_item(deflated: memoryview, size: int) -> bytes:

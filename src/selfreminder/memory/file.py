@@ -5,7 +5,6 @@ columns and facts. The same content gives the same bytes. Nothing is ever unpick
 """
 
 import hashlib
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from selfreminder._base import tensor_file
 from selfreminder._base.errors import MemoryFileError
+from selfreminder.memory.codec import split_bytes
 from selfreminder.memory.memory import Memory
 
 SCHEMA = 2
@@ -61,9 +61,8 @@ def hash_items(memory: Memory) -> list[str]:
     for rows in torch.arange(len(memory), device=memory.device).split(_AT_ONCE):
         inputs = {name: _widest(memory.inputs[name].decode(rows)) for name in sorted(memory.inputs)}
         logits, widths = memory.kept_logits.decode(rows), memory.widths[rows].tolist()
-        about = {name: f"{name!r} {x.dtype} {list(x.shape[1:])}".encode() for name, x in inputs.items()}
-        columns = [(about[name], _bytes_of_each(x)) for name, x in inputs.items()]
-        for item, (width, kept) in enumerate(zip(widths, _bytes_of_each(logits))):
+        columns = [(f"{name!r} {x.dtype} {list(x.shape[1:])}".encode(), split_bytes(x)) for name, x in inputs.items()]
+        for item, (width, kept) in enumerate(zip(widths, split_bytes(logits))):
             digest = hashlib.sha256()
             for what, each in columns:
                 digest.update(what)
@@ -79,13 +78,6 @@ def _widest(x: Tensor) -> Tensor:
     if x.is_complex():
         return x
     return x.to(torch.float64 if x.is_floating_point() else torch.int64)
-
-
-def _bytes_of_each(x: Tensor) -> list[memoryview]:
-    """The bytes of each item of (n, …)."""
-    flat = x.detach().cpu().contiguous().reshape(len(x), math.prod(x.shape[1:]))
-    rows = flat.view(torch.uint8).numpy() if flat.numel() else [b""] * len(x)
-    return [memoryview(row) for row in rows]
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -23,23 +23,13 @@ _LATEST = 2**63 - 1
 
 def describe_items(memory: Memory) -> list[dict[str, Any]]:
     """One row an item, in the memory's order, with `COLUMNS` as keys; None where nobody said."""
-    columns = zip(
-        *(_numbers(memory, name).tolist() for name in ("id", "task", "label", "source", "time")),
-        (memory.selection_names[which] for which in memory.selections.tolist()),
-        hash_items(memory),
-    )
-    return [
-        {
-            "id": number,
-            "task": task,
-            "label": None if label < 0 else label,
-            "source": None if source < 0 else source,
-            "time": None if when < 0 else _in_words(when),
-            "selection": how,
-            "hash": digest,
-        }
-        for number, task, label, source, when, how, digest in columns
-    ]
+    numbers = [_numbers(memory, name).tolist() for name in ("id", "task", "label", "source", "time")]
+    selections = [memory.selection_names[which] for which in memory.selections.tolist()]
+    rows = []
+    for *known, when, how, digest in zip(*numbers, selections, hash_items(memory)):
+        numbers_or_none = [None if number < 0 else number for number in known]
+        rows.append(dict(zip(COLUMNS, (*numbers_or_none, None if when < 0 else _in_words(when), how, digest))))
+    return rows
 
 
 def find_matching(
@@ -64,13 +54,11 @@ def find_matching(
     ([True, True, False, False], [False, True, False, True])
     """
     found = torch.ones_like(memory.ids, dtype=torch.bool)
-    if where is not None:
-        for condition in where.split(","):
-            found &= _meets(memory, condition)
+    for condition in [] if where is None else where.split(","):
+        found &= _meets(memory, condition)
     if ids is not None:
         numbers = _numbers(memory, "id")
-        asked = [(numbers >= low) & (numbers <= high) for low, high in _ranges(ids)]
-        found &= torch.stack(asked).any(0)
+        found &= torch.stack([(numbers >= low) & (numbers <= high) for low, high in _ranges(ids)]).any(0)
     if older_than is not None:
         times, before = _numbers(memory, "time"), (time.time() if now is None else now) - _age(older_than)
         if without := int((found & (times < 0)).sum()):
@@ -112,19 +100,15 @@ def _meets(memory: Memory, condition: str) -> Tensor:
         return ~known if operator == "=" else known
     # A value stands for all numbers from start up to end: a date for its seconds.
     start, end = _moment(value) if column == "time" else _number(column, value)
-    match operator:
-        case "=":
-            return known & (numbers >= start) & (numbers < end)
-        case "!=":
-            return ~(known & (numbers >= start) & (numbers < end))
-        case "<":
-            return known & (numbers < start)
-        case "<=":
-            return known & (numbers < end)
-        case ">":
-            return known & (numbers >= end)
-        case _:
-            return known & (numbers >= start)
+    inside = known & (numbers >= start) & (numbers < end)
+    return {
+        "=": inside,
+        "!=": ~inside,
+        "<": known & (numbers < start),
+        "<=": known & (numbers < end),
+        ">": known & (numbers >= end),
+        ">=": known & (numbers >= start),
+    }[operator]
 
 
 def _numbers(memory: Memory, column: str) -> Tensor:
@@ -141,9 +125,8 @@ def _has_selection(memory: Memory, name: str) -> Tensor:
     known = dict.fromkeys([*selection.names(), "given", *(each for both in names for each in sorted(both))])
     if name not in known:
         raise unknown("selection", name, known)
-    return torch.tensor([name in both for both in names], device=memory.device, dtype=torch.bool)[
-        memory.selections.long()
-    ]
+    chosen = torch.tensor([name in both for both in names], device=memory.device, dtype=torch.bool)
+    return chosen[memory.selections.long()]
 
 
 def _has_hash(memory: Memory, value: str) -> Tensor:
@@ -162,18 +145,13 @@ def _number(column: str, value: str) -> tuple[int, int]:
 
 def _moment(value: str) -> tuple[int, int]:
     try:
-        day = datetime.combine(date.fromisoformat(value), datetime.min.time(), UTC)
-        return int(day.timestamp()), int(day.timestamp()) + _DAY
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value)  # of a date, its first moment
     except ValueError:
         raise SelfReminderError(
             f"'{value}' is no time: write a date such as 2026-01-31, a time such as 2026-01-31T18:00 (UTC), or none"
         ) from None
     start = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
-    return start, start + 1
+    return start, start + (_DAY if re.fullmatch("[0-9W-]{7,10}", value) else 1)
 
 
 def _ranges(ids: str) -> list[tuple[int, int]]:
