@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from selfreminder import data
 from selfreminder.benchmarks.models import build_model
-from selfreminder.benchmarks.stream import flat_parts
+from selfreminder.benchmarks.stream import image_parts
 from selfreminder.memory.file import save_memory
 from selfreminder.memory.memory import Memory, codec
 
@@ -36,7 +36,7 @@ def seconds(act: Callable[[], object]) -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
-    x = flat_parts(data.load("embedded-mnist"), seed=0, validation=0.01).train.x[:ITEMS]
+    x = image_parts(data.load("embedded-mnist"), seed=0, validation=0.01).flatten().train.x[:ITEMS]
     model = build_model("mnist-mlp", width=1.0, seed=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     batch, labels = x[: 2 * BATCH], torch.zeros(2 * BATCH, dtype=torch.long)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from selfreminder import data, methods
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.permuted_mnist import permute_pixels
-from selfreminder.benchmarks.stream import flat_parts
+from selfreminder.benchmarks.stream import image_parts
 from selfreminder.gradients.per_sample import Inputs, gradient_norms
 from selfreminder.selection import find
 from selfreminder.selection.base import Candidates
@@ -39,7 +39,7 @@ def forward_backward(model: nn.Module, x: Tensor, y: Tensor) -> None:
 def contenders(epochs: int) -> dict[str, Callable[[], object]]:
     """All that is timed, ready to run."""
     generator = torch.Generator().manual_seed(0)
-    task = permute_pixels(flat_parts(data.load("embedded-mnist"), seed=0), tasks=1, seed=0)[0]
+    task = permute_pixels(image_parts(data.load("embedded-mnist"), seed=0).flatten(), tasks=1, seed=0)[0]
     model = build_model("mnist-mlp", width=0.25, seed=0)
     train(model, task, methods.build("adam", {}, {}), Training(epochs=epochs, lr=1e-3))
     model.eval()

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from selfreminder import data
-from selfreminder.benchmarks.stream import Split, flat_parts
+from selfreminder.benchmarks.stream import Split, image_parts
 from selfreminder.reminder.losses import MOST
 from selfreminder.reminder.reminder import Reminder
 
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=arguments.images)
+    parts = image_parts(data.load("embedded-mnist"), seed=0, count=arguments.images).flatten()
     candidates = CANDIDATES[arguments.loss]
     print(f"| setting | none | {' | '.join(f'{c:g}' for c in candidates)} |")
     print("|---" * (len(candidates) + 2) + "|")

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from selfreminder import data
 from selfreminder.benchmarks.permuted_mnist import permute_pixels
-from selfreminder.benchmarks.stream import Stream, flat_parts
+from selfreminder.benchmarks.stream import Stream, image_parts
 
 torch.set_num_threads(1)
 # No deadlines: a busy machine is no defect. The same examples in every run: a failure can be repeated.
@@ -26,13 +26,13 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def digits() -> Stream:
     """Three tasks of permuted embedded digits, 600 training images."""
-    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=600)
+    parts = image_parts(data.load("embedded-mnist"), seed=0, count=600).flatten()
     return permute_pixels(parts, tasks=3, seed=0)
 
 
 @pytest.fixture(scope="session")
 def headed_digits() -> Stream:
     """Three tasks of permuted embedded digits, a head each, one of them wider than the others."""
-    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=600)
+    parts = image_parts(data.load("embedded-mnist"), seed=0, count=600).flatten()
     plain = permute_pixels(parts, tasks=3, seed=0)
     return Stream((10, 12, 10), lambda index: replace(plain[index], head=index))

@@ -8,7 +8,7 @@ from selfreminder.benchmarks.color_cifar10 import recolour_images
 from selfreminder.benchmarks.mixture import mix_data_sets
 from selfreminder.benchmarks.nonlinear_mnist import SLOPE, apply_layers, distort_pixels, orthogonal_weights
 from selfreminder.benchmarks.permuted_mnist import permute_pixels
-from selfreminder.benchmarks.stream import Parts, Stream, flat_parts, image_parts, split_classes
+from selfreminder.benchmarks.stream import Parts, Stream, image_parts, split_classes
 
 
 def test_permutations_are_permutations(digits: Stream) -> None:
@@ -31,13 +31,13 @@ def test_a_task_is_the_same_each_time_and_for_all_parts(digits: Stream) -> None:
 
 def test_seeds_differ() -> None:
     images = data.load("embedded-mnist")
-    a, b = (permute_pixels(flat_parts(images, seed=s, count=100), tasks=1, seed=s)[0].train for s in (0, 1))
+    a, b = (permute_pixels(image_parts(images, seed=s, count=100).flatten(), tasks=1, seed=s)[0].train for s in (0, 1))
     assert not torch.equal(a.x, b.x)
 
 
 def test_parts_are_stratified_and_apart() -> None:
     images = data.load("embedded-mnist")
-    parts = flat_parts(images, seed=3, count=1000)
+    parts = image_parts(images, seed=3, count=1000).flatten()
     assert torch.bincount(parts.train.y).tolist() == [90] * 10
     assert torch.bincount(parts.validation.y).tolist() == [10] * 10
     assert len(parts.test) == 2000
@@ -47,16 +47,16 @@ def test_parts_are_stratified_and_apart() -> None:
 
 @pytest.mark.parametrize("fraction", [0.01, 0.99])
 def test_both_parts_have_items_of_every_class(fraction: float) -> None:
-    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100, validation=fraction)
+    parts = image_parts(data.load("embedded-mnist"), seed=0, count=100, validation=fraction).flatten()
     counts = sorted((min(part.y.bincount().tolist()), len(part)) for part in (parts.train, parts.validation))
     assert counts == [(1, 10), (9, 90)]
 
 
 def test_bad_input(digits: Stream) -> None:
     with pytest.raises(SelfReminderError, match="7000 training images were asked for, the data has 6000"):
-        flat_parts(data.load("embedded-mnist"), seed=0, count=7000)
+        image_parts(data.load("embedded-mnist"), seed=0, count=7000).flatten()
     with pytest.raises(SelfReminderError, match="10 training images leave none for validation"):
-        flat_parts(data.load("embedded-mnist"), seed=0, count=10)
+        image_parts(data.load("embedded-mnist"), seed=0, count=10).flatten()
     with pytest.raises(SelfReminderError, match="0 tasks"):
         permute_pixels(digits[0].parts, tasks=0, seed=0)
     with pytest.raises(IndexError):
@@ -69,7 +69,7 @@ def images(name: str, count: int | None = None) -> Parts:
 
 def test_nonlinear_is_invertible() -> None:
     """Undoing scale, leaky ReLUs and rotations gives the image back; test images use the training images' scale."""
-    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=500)
+    parts = image_parts(data.load("embedded-mnist"), seed=0, count=500).flatten()
     task = distort_pixels(parts, tasks=2, seed=4)[1]
     assert task.train.x.min() == 0
     assert task.train.x.max() == 1
@@ -83,7 +83,7 @@ def test_nonlinear_is_invertible() -> None:
 
 
 def test_nonlinear_tasks_differ_and_are_computed_once() -> None:
-    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100)
+    parts = image_parts(data.load("embedded-mnist"), seed=0, count=100).flatten()
     stream = distort_pixels(parts, tasks=2, seed=0)
     task = stream[0]
     assert task.train is task.train
@@ -95,7 +95,7 @@ def test_nonlinear_tasks_differ_and_are_computed_once() -> None:
 
 
 def test_nonlinear_tasks_are_scaled_once_however_often_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = flat_parts(data.load("embedded-mnist"), seed=0, count=100)
+    parts = image_parts(data.load("embedded-mnist"), seed=0, count=100).flatten()
     stream, sizes = distort_pixels(parts, tasks=2, seed=0), []
     monkeypatch.setattr(
         "selfreminder.benchmarks.nonlinear_mnist.apply_layers",

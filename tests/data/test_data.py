@@ -16,9 +16,8 @@ import pytest
 from selfreminder import data
 from selfreminder._base.errors import DataError, SelfReminderError
 from selfreminder.data import source
-from selfreminder.data.content import Form
 from selfreminder.data.readers import read_idx, write_idx
-from selfreminder.data.source import DataFile, DataSet
+from selfreminder.data.source import DataFile, DataSet, Form
 
 CONTENT = {"a-ubyte": b"first" * 100, "b-ubyte": b"second" * 100}
 

@@ -5,7 +5,7 @@ function that converts a batch and name it in `_CONVERT`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -99,7 +99,7 @@ def _check(images: Tensor) -> None:
             raise SelfReminderError(f"images have values from {low:g} to {high:g}: scale them to [0, 1]")
 
 
-def _multiply(rgb: Tensor, out: Tensor, matrix: tuple[tuple[float, float, float], ...]) -> None:
+def _multiply(rgb: Tensor, out: Tensor, matrix: Sequence[Sequence[float]]) -> None:
     # Not a matmul: its rounding may depend on the batch, so an image would depend on its neighbours.
     red, green, blue = rgb.unbind(1)
     for channel, (r, g, b) in zip(out.unbind(1), matrix):
@@ -128,8 +128,7 @@ def _to_hed(rgb: Tensor, out: Tensor) -> None:
     out.clamp_(min=0)
 
 
-_inverse = torch.linalg.inv(torch.tensor(RGB_FROM_HED, dtype=torch.float64)).T.tolist()
-_HED_FROM_RGB = tuple((row[0], row[1], row[2]) for row in _inverse)
+_HED_FROM_RGB = torch.linalg.inv(torch.tensor(RGB_FROM_HED, dtype=torch.float64)).T.tolist()
 
 _CONVERT: dict[str, Callable[[Tensor, Tensor], None] | None] = {
     "rgb": None,

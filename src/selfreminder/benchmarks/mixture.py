@@ -12,6 +12,7 @@ from selfreminder._base.seeds import seed_for
 from selfreminder.benchmarks.base import HEAD_PER_TASK_METHODS, Benchmark, HatScale
 from selfreminder.benchmarks.stream import Parts, Stream, StreamSpec, Task
 
+_DEMO = "embedded-mnist+generated-10+generated-100"
 _FourSets = partial(HatScale, data="mnist+fashion-mnist+cifar10+cifar100", tasks=4)
 
 BENCHMARK = Benchmark(
@@ -21,15 +22,7 @@ BENCHMARK = Benchmark(
     parts_of_data=True,
     compares_with_reference=True,
     scales={
-        "demo": HatScale(
-            data="embedded-mnist+generated-10+generated-100",
-            images=300,
-            tasks=3,
-            epochs=2,
-            width=1 / 16,
-            seeds=1,
-            per_class=2,
-        ),
+        "demo": HatScale(data=_DEMO, images=300, tasks=3, epochs=2, width=1 / 16, seeds=1, per_class=2),
         "small": _FourSets(images=5_000, epochs=10, width=0.5, seeds=3, per_class=20, batch_size=16),
         "medium": _FourSets(images=20_000, epochs=20, width=1.0, seeds=3, per_class=40),
         "paper": _FourSets(epochs=200, width=1.0, seeds=5, per_class=40),

@@ -169,11 +169,6 @@ def image_parts(images: Images, *, seed: int, count: int | None = None, validati
     return Parts(training(index[kept]), training(index[held]), part(images.test_x, images.test_y))
 
 
-def flat_parts(images: Images, *, seed: int, count: int | None = None, validation: float = 0.1) -> Parts:
-    """Make parts as `image_parts` does, each image a row of pixels."""
-    return image_parts(images, seed=seed, count=count, validation=validation).flatten()
-
-
 def split_stratified(labels: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw a `fraction` of every class: gives the indices of the rest, and of what is drawn.
 

