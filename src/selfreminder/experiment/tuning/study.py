@@ -90,6 +90,7 @@ class Study:
 
     def __init__(self, candidates: Candidates, tuning: Tuning, storage: JournalStorage) -> None:
         self.candidates, self._storage, self._is_grid = candidates, storage, tuning.sampler == "grid"
+        # So many trials count: of tpe, the journal may have more, by a command that asked for more.
         self._count = len(candidates.combine()) if self._is_grid else tuning.trials or _USUAL_TRIALS
         self._distributions = {k: _distribute(v, self._is_grid) for k, v in candidates.values.items()}
         is_pruned = not self._is_grid if tuning.prune is None else tuning.prune
@@ -122,7 +123,7 @@ class Study:
     @property
     def runs(self) -> list[Experiment]:
         """Of the trials that are done or under way."""
-        done = [self.candidates.runs(self._settings(trial)) for trial in self._counted if _is_done(trial)]
+        done = [self.candidates.runs(self._settings(trial)) for trial in self._trials[: self._count] if _is_done(trial)]
         return [run for runs in (*done, *(trial.runs for trial in self.open.values())) for run in runs]
 
     def ask(self) -> Trial | None:
@@ -167,7 +168,7 @@ class Study:
 
     def results(self, folder: Path) -> list[TrialResult]:
         """List what became of the trials, from the least settings to the greatest."""
-        found = [self._result(trial, folder) for trial in self._counted]
+        found = [self._result(trial, folder) for trial in self._trials[: self._count]]
         return sorted(found, key=lambda each: [self.candidates.position(name, each.settings) for name in each.settings])
 
     def _result(self, trial: FrozenTrial, folder: Path) -> TrialResult:
@@ -179,11 +180,6 @@ class Study:
         if trial.state == TrialState.COMPLETE:
             return TrialResult(settings, "diverged")
         return TrialResult(settings, "pruned" if trial.state == TrialState.PRUNED else "unfinished")
-
-    @property
-    def _counted(self) -> list[FrozenTrial]:
-        """The trials that count: of tpe, there may have been more before."""
-        return self._trials[: self._count]
 
     @property
     def _trials(self) -> list[FrozenTrial]:
