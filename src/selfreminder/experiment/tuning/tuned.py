@@ -161,10 +161,8 @@ def _was_chosen(entry: Table) -> bool:
 
 
 def _size_keys(size: Size) -> tuple[str, str]:
-    if size.budget is not None:
-        return "at_budget", str(size.budget_bytes)
-    kind = "per_class" if size.per_class is not None else "per_task"
-    return f"at_{kind}", str(getattr(size, kind))
+    kind, amount = next((kind, amount) for kind, amount in vars(size).items() if amount is not None)
+    return f"at_{kind}", str(size.budget_bytes or amount)
 
 
 def write_sections(path: Path, sections: Mapping[Keys, Mapping[str, Any]]) -> None:
