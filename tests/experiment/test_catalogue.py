@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from selfreminder import benchmarks, methods
+from selfreminder import benchmarks, methods, selection
 from selfreminder.experiment import catalogue
 from selfreminder.experiment.catalogue import make_index, read_catalogue
 
@@ -19,6 +19,7 @@ def test_the_committed_index_is_fresh() -> None:
 def test_it_has_every_file() -> None:
     assert tuple(read_catalogue().methods) == methods.names()
     assert tuple(read_catalogue().benchmarks) == benchmarks.names()
+    assert tuple(read_catalogue().selections) == selection.own_names()
 
 
 @pytest.mark.parametrize("content", [None, "{}", '{"sha256": "of other files"}'])
@@ -37,7 +38,7 @@ def test_it_is_read_without_torch() -> None:
         "import sys\n"
         "from selfreminder.experiment.catalogue import benchmark, uses\n"
         "from selfreminder.experiment.spec import Experiment\n"
-        "Experiment(benchmark='split-mnist', method='hat', data='mnist', tasks=5)\n"
+        "Experiment(benchmark='split-mnist', method='hat', data='mnist', tasks=5, select='herding:width=2')\n"
         "assert uses('hat', 'strength') and benchmark('mixture').head_per_task\n"
         "sys.exit('torch' in sys.modules)\n"
     )

@@ -5,7 +5,7 @@ import json as json_format
 from selfreminder import selection
 from selfreminder.benchmarks import SCALES
 from selfreminder.cli.terminal import print_rows
-from selfreminder.experiment.catalogue import read_catalogue
+from selfreminder.experiment.catalogue import read_catalogue, selection_summary
 
 
 def show(*, json: bool = False) -> None:
@@ -20,7 +20,7 @@ def show(*, json: bool = False) -> None:
     names = {
         "methods": {name: facts.summary for name, facts in known.methods.items()},
         "benchmarks": {name: facts.summary for name, facts in known.benchmarks.items()},
-        "selections": {name: selection.summary(name) for name in selection.names()},
+        "selections": {name: selection_summary(name) for name in selection.names()},
         "scales": SCALES,
     }
     if json:

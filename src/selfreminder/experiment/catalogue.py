@@ -1,9 +1,9 @@
-"""The catalogue: facts about every method and benchmark, without importing torch.
+"""The catalogue: facts about every method, benchmark and selection, without importing torch.
 
-A method declares its facts on its class, a benchmark on its value `BENCHMARK`. To read them would import torch, so
-they are kept in an index, `catalogue.json`, with a digest of the source files that it was made of. Where the digest is
-that of the files, the index is read; where it is not, because somebody edited or added a file, the files are imported
-instead. So a new method or benchmark is one new file, and known at once. `make format` writes the index anew.
+A method declares its facts on its class, a benchmark on its value `BENCHMARK`, a selection by its function. To read
+them would import torch, so they are kept in an index, `catalogue.json`, with a digest of the source files that it was
+made of. Where the digest is that of the files, the index is read; where it is not, because somebody edited or added a
+file, the files are imported instead. So a new one is one new file, and known at once. `make format` writes the index.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from typing import Any
 
 from selfreminder import benchmarks as benchmark_files
 from selfreminder import methods as method_files
+from selfreminder import selection as selection_files
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import unknown
 from selfreminder.benchmarks import Benchmark, Scale
@@ -44,11 +45,20 @@ class MethodFacts:
 
 
 @dataclass(frozen=True)
+class SelectionFacts:
+    """The facts about a selection."""
+
+    summary: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Catalogue:
-    """The facts about all methods and benchmarks, by name."""
+    """The facts about all methods, benchmarks and selections of our own, by name."""
 
     methods: dict[str, MethodFacts]
     benchmarks: dict[str, Benchmark]
+    selections: dict[str, SelectionFacts]
 
 
 @cache
@@ -64,6 +74,7 @@ def read_catalogue() -> Catalogue:
     return Catalogue(
         {name: MethodFacts(**_with_tuples(facts)) for name, facts in index["methods"].items()},
         {name: _benchmark(facts) for name, facts in index["benchmarks"].items()},
+        {name: SelectionFacts(**_with_tuples(facts)) for name, facts in index["selections"].items()},
     )
 
 
@@ -89,6 +100,23 @@ def benchmark(name: str) -> Benchmark:
     if name not in found:
         raise unknown("benchmark", name, found)
     return found[name]
+
+
+def check_selection(text: str) -> None:
+    """Raise for a selection, or an option of one of our own, that nobody knows."""
+    name, options = selection_files.parse(text)
+    if name in (found := read_catalogue().selections):
+        selection_files.check_options(name, options, found[name].options)
+
+
+def selection_summary(name: str) -> str:
+    """Give one line about a selection.
+
+    >>> selection_summary("random")
+    'At random, from every class: simple, and hard to beat.'
+    """
+    found = read_catalogue().selections
+    return found[name].summary if name in found else selection_files.summary(name)
 
 
 def uses(method: str, field: str) -> bool:
@@ -121,10 +149,14 @@ def _with_tuples(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_index() -> dict[str, Any]:
-    """Make the index by importing all methods and benchmarks."""
+    """Make the index by importing all methods, benchmarks and selections."""
     benchmarks = {name: benchmark_files.load_benchmark(name) for name in benchmark_files.names()}
     methods = {name: _facts_of_class(name) for name in method_files.names()}
-    return dataclasses.asdict(Catalogue(methods, benchmarks)) | {"sha256": _digest()}
+    selections = {
+        name: SelectionFacts(selection_files.summary(name), selection_files.load(name)[1])
+        for name in selection_files.own_names()
+    }
+    return dataclasses.asdict(Catalogue(methods, benchmarks, selections)) | {"sha256": _digest()}
 
 
 def write_index() -> None:
@@ -145,9 +177,9 @@ def _facts_of_class(name: str) -> MethodFacts:
 
 
 def _digest() -> str:
-    """Digest the sources of all methods and benchmarks."""
+    """Digest the sources of all methods, benchmarks and selections."""
     digest = hashlib.sha256()
-    for package in (method_files, benchmark_files):
+    for package in (method_files, benchmark_files, selection_files):
         for path in sorted(Path(package.__path__[0]).glob("*.py")):
             digest.update(f"{package.__name__}/{path.name}\n{path.read_text(encoding='utf-8')}\0".encode())
     return digest.hexdigest()

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from selfreminder import data, selection
+from selfreminder import data
 from selfreminder._base.codec_names import LOGIT_NAMES, NAMES
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size, parse_bytes
-from selfreminder.experiment.catalogue import benchmark, method_facts
+from selfreminder.experiment.catalogue import benchmark, check_selection, method_facts
 from selfreminder.methods import OPTIMIZERS, TYPE_NAMES, has_type
 
 _NUMBERS = ("width", "lr", "weight_decay", "strength", "validation")
@@ -103,7 +103,7 @@ class Experiment:
         for name in ("strength", "weight_decay"):
             if (value := getattr(self, name)) is not None and not (value >= 0 and math.isfinite(value)):
                 raise SelfReminderError(f"{name} is {value}: it must be a number that is not below 0")
-        selection.parse(self.select)
+        check_selection(self.select)
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise SelfReminderError(f"device '{self.device}' is not cpu, cuda or cuda:N")
         if not 0 < self.validation < 1:

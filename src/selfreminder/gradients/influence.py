@@ -8,6 +8,7 @@ training loss. Where I is negative, the point helps. To leave z out of n points 
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -110,19 +111,14 @@ class _Loss:
         if not self.parameters:
             raise SelfReminderError("no parameter of the model requires a gradient: nothing has an influence on it")
 
-    def gradient(self, data: Data) -> Tensor:
-        """Of the mean loss."""
-        total = self._zeros()
+    def gradient(self, data: Data, vector: Tensor | None = None) -> Tensor:
+        """The gradient of the mean loss; with a vector, that of its product with it: the Hessian times the vector."""
+        first = self.parameters[0]
+        total = torch.zeros(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
         for logits, labels in self._logits(data):
-            total += self._backward(F.cross_entropy(logits, labels, reduction="sum"))
-        return total / len(data[1])
-
-    def hessian_product(self, data: Data, vector: Tensor) -> Tensor:
-        """The Hessian of the mean loss times a vector."""
-        total = self._zeros()
-        for logits, labels in self._logits(data):
-            gradient = self._backward(F.cross_entropy(logits, labels, reduction="sum"), create_graph=True)
-            total += self._backward(gradient @ vector)
+            loss = F.cross_entropy(logits, labels, reduction="sum")
+            gradient = self._backward(loss, create_graph=vector is not None)
+            total += gradient if vector is None else self._backward(gradient @ vector)
         return total / len(data[1])
 
     def gradient_products(self, data: Data, vector: Tensor) -> Tensor:
@@ -153,10 +149,6 @@ class _Loss:
         )
         return torch.cat([g.flatten() for g in gradients])
 
-    def _zeros(self) -> Tensor:
-        first = self.parameters[0]
-        return torch.zeros(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
-
 
 # Solvers: from a damping to x with (H + damping·I) x = b, or to None where the curvature is negative. ------------
 
@@ -183,7 +175,7 @@ def _conjugate_gradients(loss: _Loss, data: Data, b: Tensor, iterations: int, to
         for _ in range(iterations):
             if square <= goal:
                 break
-            change = loss.hessian_product(data, direction).add_(direction, alpha=damping)
+            change = loss.gradient(data, direction).add_(direction, alpha=damping)
             curvature = float(direction @ change)
             if not curvature > 0:
                 return None
@@ -199,7 +191,7 @@ def _conjugate_gradients(loss: _Loss, data: Data, b: Tensor, iterations: int, to
 def _lissa(loss: _Loss, data: Data, b: Tensor, iterations: int, generator: torch.Generator) -> _Solver:
     """x ← x + (b − (H + damping·I) x) / scale, with the H of a random batch; of the last half of all x, the mean."""
     n, kept = len(data[1]), iterations - iterations // 2
-    least, largest = _extreme_eigenvalues(lambda vector: loss.hessian_product(data, vector), b, generator)
+    least, largest = _extreme_eigenvalues(partial(loss.gradient, data), b, generator)
 
     def batch() -> Data:
         if n <= loss.batch_size:
@@ -213,7 +205,7 @@ def _lissa(loss: _Loss, data: Data, b: Tensor, iterations: int, generator: torch
         scale = 2 * max(largest, 0) + damping  # a batch's curvature may be more than that of all
         bound = 2 * float(b.norm()) / damping  # twice the most that a solution has where the curvature is positive
         for step in range(iterations):
-            x += (b - loss.hessian_product(batch(), x) - damping * x) / scale
+            x += (b - loss.gradient(batch(), x) - damping * x) / scale
             if not float(x.norm()) <= bound:
                 return None
             if step >= iterations - kept:

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element
 
-from selfreminder import selection
 from selfreminder.benchmarks import SCALES
-from selfreminder.experiment.catalogue import benchmark, method_facts, uses
+from selfreminder.experiment.catalogue import benchmark, method_facts, selection_summary, uses
 from selfreminder.experiment.folder import TABLE, show
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
@@ -107,7 +106,7 @@ def _images(run: Experiment) -> str:
 
 
 def _selection(run: Experiment) -> str:
-    return selection.summary(run.select.partition(":")[0])
+    return selection_summary(run.select.partition(":")[0])
 
 
 def _memory(run: Experiment) -> str:

@@ -2,11 +2,13 @@
 
 A selection is written as its name, with options after a colon where it has any: ``herding:kernel=gaussian,width=2``.
 Packages may add their own by an entry point in the group ``selfreminder.selections`` that names a function of
-`Candidates`. Nothing here imports torch.
+`Candidates`. Nothing here imports torch before a selection is loaded: see `selfreminder.experiment.catalogue` for the
+summaries and options of our own without torch.
 """
 
-import ast
-from collections.abc import Iterable
+import inspect
+from ast import literal_eval
+from collections.abc import Collection, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -18,12 +20,23 @@ from selfreminder._base.errors import SelfReminderError, unknown
 if TYPE_CHECKING:
     from selfreminder.selection.base import Candidates, Selection
 
-__all__ = ["ALIASES", "GROUP", "Candidates", "Selection", "find", "names", "parse", "summary"]
+__all__ = [
+    "ALIASES",
+    "GROUP",
+    "Candidates",
+    "Selection",
+    "check_options",
+    "find",
+    "load",
+    "names",
+    "own_names",
+    "parse",
+    "summary",
+]
 
 GROUP = "selfreminder.selections"
 ALIASES = {"influence+": ("influence", {"keep": "harmful"})}
 """other names: a selection with options"""
-_FOLDER = Path(__file__).parent
 
 
 def __getattr__(name: str) -> Any:
@@ -34,8 +47,9 @@ def __getattr__(name: str) -> Any:
 
 
 @cache
-def _own() -> tuple[str, ...]:
-    stems = (path.stem for path in sorted(_FOLDER.glob("*.py")))
+def own_names() -> tuple[str, ...]:
+    """Those that have a file here."""
+    stems = (path.stem for path in sorted(Path(__file__).parent.glob("*.py")))
     return tuple(stem for stem in stems if stem not in ("__init__", "base"))
 
 
@@ -50,7 +64,7 @@ def names() -> tuple[str, ...]:
     >>> "random" in names()
     True
     """
-    return tuple(dict.fromkeys((*_own(), *ALIASES, *sorted(_others()))))
+    return tuple(dict.fromkeys((*own_names(), *ALIASES, *sorted(_others()))))
 
 
 def summary(name: str) -> str:
@@ -58,14 +72,13 @@ def summary(name: str) -> str:
     if name in ALIASES:
         target, options = ALIASES[name]
         return f"{target}:{','.join(f'{k}={v}' for k, v in options.items())}, the contrast"
-    if name not in _own():
+    if name not in own_names():
         return f"from {_others()[name].value}"
-    text = ast.get_docstring(ast.parse((_FOLDER / f"{name}.py").read_text(encoding="utf-8")))
-    return (text or "").partition("\n")[0]
+    return (import_module(f"{__name__}.{name}").__doc__ or "").partition("\n")[0]
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """A selection's name and options from text; raises for a name, or an option of our own, that nobody knows.
+    """A selection's name and options from text; raises for a name that nobody knows.
 
     >>> parse("herding:kernel=gaussian,width=2")
     ('herding', {'kernel': 'gaussian', 'width': 2})
@@ -78,50 +91,37 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = part.partition("=")
         if not equals or not key.strip().isidentifier():
             raise SelfReminderError(f"'{part}' in selection '{text}' is no option: write for example {name}:key=value")
-        options[key.strip()] = _value(value.strip())
+        try:
+            options[key.strip()] = literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            options[key.strip()] = value.strip()
     target, given = ALIASES.get(name, (name, {}))
-    if target in _own():
-        _check(target, options, _own_options(target))
     return target, given | options
 
 
-@cache
-def _own_options(name: str) -> tuple[str, ...]:
-    """Read from its file, as its help is: without torch."""
-    tree = ast.parse((_FOLDER / f"{name}.py").read_text(encoding="utf-8"))
-    (select,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "select")
-    return tuple(argument.arg for argument in select.args.kwonlyargs)
-
-
-def _check(name: str, options: Iterable[str], known: Iterable[str]) -> None:
+def check_options(name: str, options: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise if a selection does not know one of these options."""
     for option in options:
         if option not in known:
             raise unknown(f"option of {name}", option, sorted(known))
 
 
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
 def find(text: str) -> "Selection":
     """The function of a selection, with its options."""
     name, options = parse(text)
-    if name in _own():
+    function, known = load(name)
+    check_options(name, options, known)
+    return partial(function, **options) if options else function
+
+
+def load(name: str) -> tuple[Any, tuple[str, ...]]:
+    """The function of a selection, and the names of its options."""
+    if name in own_names():
         function = import_module(f"{__name__}.{name}").select
     else:
         try:
             function = _others()[name].load()
         except Exception as error:  # whatever a stranger's module raises
             raise SelfReminderError(f"selection '{name}' cannot be loaded: {type(error).__name__}: {error}") from None
-        _check(name, options, _options(function))
-    return partial(function, **options) if options else function
-
-
-def _options(function: Any) -> list[str]:
-    import inspect  # noqa: PLC0415 - slow to import, and only needed here
-
     parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return function, tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
