@@ -118,8 +118,8 @@ class Columns:
         """The inverse of `columns` and `facts`."""
 
         def encoded(name: str, facts: dict[str, Any]) -> Encoded:
-            parts = {ending: columns.get(f"{name}{ending}") for ending in ("", ".scale", ".sizes")}
-            return Encoded.from_parts({ending: part for ending, part in parts.items() if part is not None}, facts)
+            endings = [ending for ending in ("", ".scale", ".sizes") if f"{name}{ending}" in columns]
+            return Encoded.from_parts({ending: columns[f"{name}{ending}"] for ending in endings}, facts)
 
         return cls(
             inputs={name: encoded(f"inputs.{name}", about) for name, about in facts["inputs"].items()},
@@ -147,15 +147,13 @@ class Columns:
                 raise SelfReminderError(f"column '{name}' has not the length of the others, {len(self)}")
             if column.dtype != DTYPES[name] and not (name == "sources" and column.dtype == torch.int32):
                 raise SelfReminderError(f"column '{name}' is {column.dtype}, it should be {DTYPES[name]}")
-        good = len(self.kept_logits.shape) == 1
-        if len(self) and good:
-            good = bool(
-                (self.widths >= 0).all()
-                and (self.widths <= self.kept_logits.shape[0]).all()
-                and (self.tasks[1:] >= self.tasks[:-1]).all()
-                and (self.selections < len(self.selection_names)).all()
-            )
-        if not good:
+        if (
+            len(self.kept_logits.shape) != 1
+            or (self.widths < 0).any()
+            or (self.widths > self.kept_logits.shape[0]).any()
+            or (self.tasks[1:] < self.tasks[:-1]).any()
+            or (self.selections >= len(self.selection_names)).any()
+        ):
             raise SelfReminderError("its columns contradict each other")
 
     # Bytes --------------------------------------------------------------------------------------------
@@ -179,9 +177,8 @@ class Columns:
 
     def nbytes_before(self) -> Tensor:
         """(n + 1,) bytes of the items before each place."""
-        each = self.kept_logits.item_nbytes() + sum(column.element_size() for column in self.plain_columns.values())
-        for encoded in self.inputs.values():
-            each = each + encoded.item_nbytes()
+        plain = sum(column.element_size() for column in self.plain_columns.values())
+        each = sum((x.item_nbytes() for x in self.inputs.values()), self.kept_logits.item_nbytes() + plain)
         return torch.nn.functional.pad(each.cumsum(0), (1, 0))
 
 

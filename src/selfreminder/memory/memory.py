@@ -110,7 +110,10 @@ class Memory(ReadableColumns):
 
     def __add__(self, other: "Memory") -> "Memory":
         """Both memories' items; those of `other` come after ours of the same task and get new ids."""
-        reservoirs = _further(self.reservoirs, other.reservoirs)
+        reservoirs = dict(self.reservoirs)
+        for task, state in other.reservoirs.items():  # of each task, the stream that has had more
+            if task not in reservoirs or state.seen > reservoirs[task].seen:
+                reservoirs[task] = state
         if not len(other):
             return self.with_reservoirs(reservoirs)
         if not len(self):
@@ -126,15 +129,13 @@ class Memory(ReadableColumns):
                 f"this memory holds the inputs {sorted(self.inputs)}, the other {sorted(other.inputs)}"
             )
         for name, ours in self.inputs.items():
-            if ours.shape != other.inputs[name].shape:
+            held, theirs = f"this memory holds inputs '{name}'", other.inputs[name]
+            if ours.shape != theirs.shape:
+                raise SelfReminderError(f"{held} of shape {ours.shape}, the new ones have {theirs.shape}")
+            if ours.read_dtype != theirs.read_dtype:
                 raise SelfReminderError(
-                    f"this memory holds inputs '{name}' of shape {ours.shape}, "
-                    f"the new ones have {other.inputs[name].shape}"
-                )
-            if ours.read_dtype != other.inputs[name].read_dtype:
-                raise SelfReminderError(
-                    f"this memory holds inputs '{name}' as {ours.read_dtype}, the new ones are "
-                    f"{other.inputs[name].read_dtype}: give all in one dtype and scale"
+                    f"{held} as {ours.read_dtype}, the new ones are {theirs.read_dtype}: "
+                    "give all in one dtype and scale"
                 )
         names = tuple(dict.fromkeys((*self.selection_names, *other.selection_names)))
         recoded = torch.tensor([names.index(name) for name in other.selection_names], dtype=torch.uint8)
@@ -144,10 +145,8 @@ class Memory(ReadableColumns):
             inputs={name: ours + other.inputs[name] for name, ours in self.inputs.items()},
             kept_logits=_widen(self.kept_logits, widest) + _widen(other.kept_logits, widest),
             width=torch.cat([self.widths, other.widths]) if uneven else None,
-            labels=torch.cat([self.labels, other.labels]),
-            tasks=torch.cat([self.tasks, other.tasks]),
             ids=torch.cat([self.ids, other.ids + self.next_id]),
-            sources=torch.cat([self.sources, other.sources]),
+            **{name: torch.cat([getattr(self, name), getattr(other, name)]) for name in ("labels", "tasks", "sources")},
             selections=torch.cat([self.selections, recoded.to(other.ids.device)[other.selections.long()]]),
             times=None if self.times is None and other.times is None else torch.cat([_times(self), _times(other)]),
             selection_names=names,
@@ -240,15 +239,6 @@ def _merge_fingerprints(ours: Memory, theirs: Memory) -> dict[int, Fingerprint]:
             both[task] = moved
         elif both[task].transform is not None and both[task].item is None:
             both[task] = dataclasses.replace(both[task], transform=moved.transform, item=moved.item)
-    return both
-
-
-def _further(ours: Mapping[int, ReservoirState], theirs: Mapping[int, ReservoirState]) -> dict[int, ReservoirState]:
-    """Of each task, the stream that has had more."""
-    both = dict(ours)
-    for task, stream in theirs.items():
-        if task not in both or stream.seen > both[task].seen:
-            both[task] = stream
     return both
 
 

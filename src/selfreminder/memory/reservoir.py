@@ -54,8 +54,7 @@ def find_entering(
     """
     if size.per_class is not None and (labels is None or labels.shape != (n,)):
         raise SelfReminderError(f"per_class needs the labels of all {n} items: pass them, or use per_task or budget")
-    index, _ = _admit(memory, find_state(memory, task, seed=seed), task, n, size, labels)
-    return index
+    return _admit(memory, find_state(memory, task, seed=seed), task, n, size, labels)[0]
 
 
 def merge_entered(memory: Memory, new: Memory, task: int, seen: int, size: Size, *, seed: int = 0) -> Memory:
@@ -69,9 +68,7 @@ def merge_entered(memory: Memory, new: Memory, task: int, seen: int, size: Size,
     state = find_state(memory, task, seed=seed)
     if seen < state.seen:
         raise SelfReminderError(f"the stream of task {task} has had {state.seen} items, it cannot go back to {seen}")
-    below = state.below
-    if size.per_class is None:
-        _, below = _admit(memory, state, task, seen - state.seen, size)
+    below = state.below if size.per_class else _admit(memory, state, task, seen - state.seen, size)[1]
     memory = memory + new
     memory = memory.with_reservoirs({**memory.reservoirs, task: ReservoirState(seen, state.seed, below)})
     if not len(new) and _fits(memory, task, size):
@@ -121,10 +118,9 @@ def _room(memory: Memory, task: int, candidates: int, size: Size) -> int:
     """The most items of a task that a budget may have room for, if they all were as small as can be."""
     if not len(memory) or size.budget_bytes is None:
         return candidates
-    counts = {**memory.counts, task: memory.counts.get(task, 0) + candidates}
-    tasks = sorted(counts)
-    shares = share_evenly(size.budget_bytes // memory.least_item_nbytes, [counts[each] for each in tasks])
-    return shares[tasks.index(task)]
+    counts = dict(sorted({**memory.counts, task: memory.counts.get(task, 0) + candidates}.items()))
+    shares = share_evenly(size.budget_bytes // memory.least_item_nbytes, list(counts.values()))
+    return dict(zip(counts, shares))[task]
 
 
 def _fits(memory: Memory, task: int, size: Size) -> bool:

@@ -25,7 +25,6 @@ from selfreminder.samples.columns import (
     UNKNOWN,
     LabelPlace,
     Samples,
-    check_count,
     check_names,
     check_shapes,
     count_rows,
@@ -37,15 +36,7 @@ from selfreminder.samples.columns import (
     to_column,
 )
 
-__all__ = [
-    "UNKNOWN",
-    "Limit",
-    "Samples",
-    "knows_positions",
-    "name_inputs",
-    "read_samples",
-    "restore_structure",
-]
+__all__ = ["UNKNOWN", "Limit", "Samples", "knows_positions", "name_inputs", "read_samples", "restore_structure"]
 
 Labels = Tensor | np.ndarray | Sequence[int] | str
 """(n,) classes, or the name of the key or column that holds them"""
@@ -138,17 +129,15 @@ def _gather(samples: Samples, *, dealt: bool) -> Samples:
 
 def knows_positions(data: Any) -> bool:
     """Whether the place of an item in one pass says which item of the data it is, in each process's part of it."""
-    if not isinstance(data, DataLoader):
+    if not isinstance(data, DataLoader) or _is_in_order(data):
         return True
-    sampler = getattr(data, "sampler", None)
-    return _is_in_order(data) or (isinstance(sampler, DistributedSampler) and not sampler.shuffle)
+    return isinstance(data.sampler, DistributedSampler) and not data.sampler.shuffle
 
 
 def _is_in_order(loader: DataLoader[Any]) -> bool:
     if isinstance(loader.dataset, IterableDataset):
         return True
-    of_batches = loader.batch_sampler
-    sampler = loader.sampler if of_batches is None else getattr(of_batches, "sampler", None)
+    sampler = loader.sampler if loader.batch_sampler is None else getattr(loader.batch_sampler, "sampler", None)
     return isinstance(sampler, SequentialSampler)
 
 
@@ -184,8 +173,8 @@ def _read_batches(data: Any, place: LabelPlace, beside: Tensor | None) -> Iterat
     start, first = 0, None
     for columns, labels in _split_batches(data, place):
         if beside is not None:
-            labels = beside[start : start + count_rows(columns)]
-            if len(labels) < count_rows(columns):
+            labels = beside[start : (end := start + count_rows(columns))]
+            if len(beside) < end:
                 raise SelfReminderError(f"more inputs than the {len(beside)} labels")
         on_cpu = {name: None if x is None else x.detach().cpu() for name, x in columns.items()}
         batch = make_samples(on_cpu, labels, start)
@@ -197,8 +186,8 @@ def _read_batches(data: Any, place: LabelPlace, beside: Tensor | None) -> Iterat
             check_shapes(name, [first[0][name], shape])
         if len(batch):
             yield batch
-    if beside is not None:
-        check_count(start, len(beside))
+    if beside is not None and start != len(beside):
+        raise SelfReminderError(f"{start} inputs, but {len(beside)} labels")
     _check_some(start)
 
 
@@ -258,12 +247,13 @@ def _fill_reservoir(batches: Iterable[Samples], limit: Limit, predict: Predict |
     heaps = defaultdict[int, list[tuple[float, int, dict[str, Tensor]]]](list)
     counts, total, most, labelled = Counter[int](), limit.total, limit.per_class, False
     for batch in batches:
-        if callable(total):
-            total = max(1, total(batch.inputs))
+        total = max(1, total(batch.inputs)) if callable(total) else total
         most = total if most is None else most
         assert most is not None, "Limit has neither per_class nor total"
-        labelled = batch.labels is not None
-        classes = _find_strata(batch, predict)
+        if labelled := batch.labels is not None:
+            classes = batch.labels.tolist()
+        else:
+            classes = [0] * len(batch) if predict is None else predict(batch.inputs).tolist()
         keys = torch.rand(len(batch), dtype=torch.float64, generator=limit.generator).tolist()
         for i, (label, source, key) in enumerate(zip(classes, batch.sources.tolist(), keys)):
             heap = heaps[label]  # Python's heaps have the smallest first: the largest key is to be there
@@ -282,12 +272,6 @@ def _fill_reservoir(batches: Iterable[Samples], limit: Limit, predict: Predict |
     sources, labels, rows = zip(*kept)
     inputs = {name: torch.stack([row.pop(name) for row in rows]) for name in list(rows[0])}
     return Samples(inputs, torch.tensor(labels) if labelled else None, torch.tensor(sources))
-
-
-def _find_strata(batch: Samples, predict: Predict | None) -> list[int]:
-    if batch.labels is not None:
-        return batch.labels.tolist()
-    return [0] * len(batch) if predict is None else predict(batch.inputs).tolist()
 
 
 def _check_some(items: int) -> None:

@@ -96,8 +96,8 @@ class LabelPlace:
 def make_samples(columns: dict[str, Tensor | None], labels: Any, start: int) -> Samples:
     """Make samples of a batch without its text; all columns have one length, and positions count from `start`."""
     n, classes = count_rows(columns), None if labels is None else to_classes(labels)
-    if classes is not None:
-        check_count(n, len(classes))
+    if classes is not None and len(classes) != n:
+        raise SelfReminderError(f"{n} inputs, but {len(classes)} labels")
     inputs = {name: x for name, x in columns.items() if x is not None}
     return Samples(inputs, classes, torch.arange(start, start + n))
 
@@ -133,22 +133,14 @@ def stack_items(name: str, values: Sequence[Any]) -> Tensor | None:
         return torch.zeros(0)
     if _is_text(values[0]):
         return None
-    items = [_numbers(name, value) if isinstance(value, list | tuple) else value for value in values]
-    check_shapes(name, [getattr(item, "shape", ()) for item in items])
-    if isinstance(items[0], np.ndarray):
-        return _from_numpy(name, np.stack(items))
     try:
-        collated = default_collate(items)
+        items = [torch.tensor(value) if isinstance(value, list | tuple) else value for value in values]
+        check_shapes(name, [getattr(item, "shape", ()) for item in items])
+        return to_column(name, np.stack(items) if isinstance(items[0], np.ndarray) else default_collate(items))
+    except SelfReminderError:
+        raise
     except (TypeError, ValueError, RuntimeError) as error:
         raise _no_tensor(name, values[0]) from error
-    return to_column(name, collated)
-
-
-def _numbers(name: str, value: Sequence[Any]) -> Tensor:
-    try:
-        return torch.tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise _no_tensor(name, value) from error
 
 
 def _from_numpy(name: str, array: np.ndarray) -> Tensor:
@@ -195,12 +187,6 @@ def _innermost(value: Any) -> Any:
 # Errors ---------------------------------------------------------------------------------------------------
 
 
-def check_count(items: int, labels: int) -> None:
-    """Raise if the labels are not as many as the items."""
-    if items != labels:
-        raise SelfReminderError(f"{items} inputs, but {labels} labels")
-
-
 def check_names(first: tuple[Mapping[str, Any], Any], other: tuple[Mapping[str, Any], Any]) -> None:
     """Raise if the inputs and labels of two items or batches differ by their names."""
     names, others = ([*inputs, *(["labels"] if labels is not None else [])] for inputs, labels in (first, other))
@@ -221,10 +207,9 @@ def check_shapes(name: str, shapes: Iterable[Sequence[int]]) -> None:
 
 
 def _no_tensor(name: str, value: Any) -> SelfReminderError:
-    what = type(value).__name__
     return SelfReminderError(
-        f"'{name}' is a {what}, not a tensor: have the data give tensors (a Hugging Face dataset in a DataLoader: "
-        "set_format('torch')), or leave it out"
+        f"'{name}' is a {type(value).__name__}, not a tensor: have the data give tensors "
+        "(a Hugging Face dataset in a DataLoader: set_format('torch')), or leave it out"
     )
 
 
