@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder.benchmarks.base import ONE_HEAD_METHODS, Benchmark, Scale
+from selfreminder.benchmarks import ONE_HEAD_METHODS, Benchmark, Scale
 from selfreminder.benchmarks.stream import Parts, Stream, StreamSpec, Task
 
 BENCHMARK = Benchmark(

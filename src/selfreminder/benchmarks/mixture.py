@@ -9,7 +9,7 @@ from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
-from selfreminder.benchmarks.base import HEAD_PER_TASK_METHODS, Benchmark, HatScale
+from selfreminder.benchmarks import HEAD_PER_TASK_METHODS, Benchmark, HatScale
 from selfreminder.benchmarks.stream import Parts, Stream, StreamSpec, Task
 
 _DEMO = "embedded-mnist+generated-10+generated-100"

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from selfreminder._base.seeds import seed_for
-from selfreminder.benchmarks.base import ONE_HEAD_DEMO, ONE_HEAD_METHODS, Benchmark, Scale
+from selfreminder.benchmarks import ONE_HEAD_DEMO, ONE_HEAD_METHODS, Benchmark, Scale
 from selfreminder.benchmarks.stream import Parts, Stream, StreamSpec, Task
 
 BENCHMARK = Benchmark(

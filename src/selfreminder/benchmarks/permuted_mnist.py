@@ -3,7 +3,7 @@
 import torch
 
 from selfreminder._base.seeds import seed_for
-from selfreminder.benchmarks.base import ONE_HEAD_DEMO, ONE_HEAD_METHODS, Benchmark, Scale
+from selfreminder.benchmarks import ONE_HEAD_DEMO, ONE_HEAD_METHODS, Benchmark, Scale
 from selfreminder.benchmarks.stream import Parts, Stream, StreamSpec, Task
 
 BENCHMARK = Benchmark(

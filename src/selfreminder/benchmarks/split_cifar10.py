@@ -1,6 +1,6 @@
 """CIFAR10 in five tasks of two classes, a head each."""
 
-from selfreminder.benchmarks.base import HatScale, SplitBenchmark
+from selfreminder.benchmarks import HatScale, SplitBenchmark
 from selfreminder.benchmarks.stream import make_split_stream
 
 BENCHMARK = SplitBenchmark(

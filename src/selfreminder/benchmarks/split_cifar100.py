@@ -1,6 +1,6 @@
 """CIFAR100 in ten tasks of ten classes, a head each."""
 
-from selfreminder.benchmarks.base import HatScale, SplitBenchmark
+from selfreminder.benchmarks import HatScale, SplitBenchmark
 from selfreminder.benchmarks.stream import make_split_stream
 
 BENCHMARK = SplitBenchmark(

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from selfreminder.benchmarks.base import HEAD_PER_TASK_METHODS, Scale, SplitBenchmark
+from selfreminder.benchmarks import HEAD_PER_TASK_METHODS, Scale, SplitBenchmark
 from selfreminder.benchmarks.stream import make_split_stream
 
 _TwoDigits = partial(Scale, tasks=5, batch_size=64)  # a task has a fifth of the images

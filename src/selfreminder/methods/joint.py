@@ -20,7 +20,6 @@ class Joint(Method):
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         self._stream, self._seen, self._kept = stream, 0, {}
-        self._validation: tuple[int, Split] | None = None
         self._initial = {name: value.clone() for name, value in model.state_dict().items()}
         return model
 
@@ -28,15 +27,14 @@ class Joint(Method):
         model.load_state_dict(self._initial)
 
     def training_set(self, task: Task) -> Split:
-        self._learning = task.index
+        self._learning, self._validation = task.index, None
         # The stream gives old tasks again: nothing has to be saved with the state.
         return _together([(old.train, old.head) for old in [*self._stream[: task.index], task]])
 
     def validation_set(self, task: Task) -> Split:
-        if self._validation is None or self._validation[0] != task.index:
-            parts = [(old.validation, old.head) for old in [*self._stream[: task.index], task]]
-            self._validation = task.index, _together(parts)
-        return self._validation[1]
+        if self._validation is None:
+            self._validation = _together([(old.validation, old.head) for old in [*self._stream[: task.index], task]])
+        return self._validation
 
     def predict(self, model: nn.Module, x: Tensor, head: Tensor | int | None) -> Tensor:
         if isinstance(head, Tensor):
