@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Memory": "selfreminder.memory",
-    "MemoryBatch": "selfreminder.memory",
-    "Reminder": "selfreminder.reminder",
-    "Report": "selfreminder.reminder",
-    "SelfReminderError": "selfreminder._base.errors",
-    "Size": "selfreminder._base.sizes",
-    "open_memory": "selfreminder.memory",
-    "save_memory": "selfreminder.memory",
-    "memory_hash": "selfreminder.memory",
-    "Experiment": "selfreminder.experiment.spec",
-    "run": "selfreminder.experiment.run",
-    "records": "selfreminder.experiment.table",
+    "_base.errors": ("SelfReminderError",),
+    "_base.sizes": ("Size",),
+    "experiment.run": ("run",),
+    "experiment.spec": ("Experiment",),
+    "experiment.table": ("records",),
+    "memory": ("Memory", "MemoryBatch", "memory_hash", "open_memory", "save_memory"),
+    "reminder": ("Reminder", "Report"),
 }
+"""names by the module that has them"""
 
 __all__ = [
     "__version__",
@@ -48,12 +44,12 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when first used, so that the command line starts without torch."""
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'selfreminder' has no attribute '{name}'")
-    value = getattr(import_module(_PUBLIC[name]), name)
-    globals()[name] = value
-    return value
+    for module, names in _PUBLIC.items():
+        if name in names:
+            globals()[name] = getattr(import_module(f"selfreminder.{module}"), name)
+            return globals()[name]
+    raise AttributeError(f"module 'selfreminder' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *__all__})
