@@ -31,12 +31,11 @@ from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import task_average
 from selfreminder.paper import reproduction
 from selfreminder.paper.claims import judge, list_claims, summarize
-from selfreminder.paper.figure_results import FigureResults, gather
 from selfreminder.paper.figures import draw, make_drawing, title
 from selfreminder.paper.figures_memory import compare_bytes, compare_bytes_with_heads, where_equal
 from selfreminder.paper.page import render_paper
 from selfreminder.paper.reproduction import read_reproduction
-from selfreminder.paper.specs import FIGURES, experiments, figure
+from selfreminder.paper.specs import FIGURES, FigureResults, experiments, figure, gather
 from selfreminder.report.html import in_words
 from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel, Series, fit_limits
 from selfreminder.report.results import Estimate

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from selfreminder import methods, report
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.report.axes import linear, logarithmic, marker_path
-from selfreminder.report.charts import HEAT, HEAT_TURN, bar_chart, heat_scale, heatmap, legend, line_chart
+from selfreminder.report.charts import HEAT, HEAT_TURN, bar_chart, heat_scale, heatmap, legend, line_chart, marker_path
 from selfreminder.report.html import element, to_html
-from selfreminder.report.panels import BarPanel, Bars, HeatPanel, LinePanel, Series
+from selfreminder.report.panels import BarPanel, Bars, HeatPanel, LinePanel, Series, linear, logarithmic
 from selfreminder.report.results import Estimate
 from selfreminder.report.style import _linear, blend, look, on_dark
 

@@ -15,9 +15,8 @@ from selfreminder.experiment.folder import claimed, read_about, refuse_others, w
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.progress import Done
 from selfreminder.paper.claims import summarize
-from selfreminder.paper.figure_results import FigureResults
 from selfreminder.paper.reasons import Reason, find_reasons
-from selfreminder.paper.specs import FIGURES, Figure, experiments
+from selfreminder.paper.specs import FIGURES, Figure, FigureResults, experiments
 
 if TYPE_CHECKING:
     from selfreminder.paper.reproduction import Reproduction

@@ -20,7 +20,6 @@ from matplotlib.colors import ListedColormap
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from selfreminder.paper.figure_results import Drawing, FigureResults
 from selfreminder.paper.figures_memory import (
     DASHES,
     compare_bytes,
@@ -29,7 +28,7 @@ from selfreminder.paper.figures_memory import (
     show_confusion,
     show_logits,
 )
-from selfreminder.report.axes import linear, logarithmic
+from selfreminder.paper.specs import FigureResults
 from selfreminder.report.charts import HEAT
 from selfreminder.report.figures import STYLE, draw_lines, line_style, save, styled
 from selfreminder.report.panels import (
@@ -37,6 +36,7 @@ from selfreminder.report.panels import (
     RHO,
     BarPanel,
     Bars,
+    Drawing,
     HeatPanel,
     LinePanel,
     Series,
@@ -52,10 +52,6 @@ _WIDTH = 7.0
 _STYLE: dict[Any, Any] = STYLE | {
     "font.size": 8,
     "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
     "lines.linewidth": 1.3,
     "pdf.fonttype": 42,
     "figure.dpi": 200,
@@ -207,12 +203,10 @@ def _legend_columns(legend: Sequence[Series | Bars], letters: float) -> int:
 
 def _draw_lines(axes: Axes, panel: LinePanel) -> None:
     draw_lines(axes, panel)
-    xs = [x for series in panel.series for x, _ in series.points]
-    axis = logarithmic(xs, panel.show_x) if panel.log else linear(xs, margin=0.03, whole=True, count=10)
-    ticks = [(tick, panel.show_x(tick)) for tick in panel.ticks] or axis.ticks
+    axis = panel.x_axis
     axes.set_xscale("log" if panel.log else "linear")
     axes.set_xlim(axis.low, axis.high)
-    axes.set_xticks([tick for tick, _ in ticks], [label for _, label in ticks])
+    axes.set_xticks([tick for tick, _ in axis.ticks], [label for _, label in axis.ticks])
     axes.minorticks_off()
     for x, word in panel.marks:
         axes.axvline(x, color="#5a6472", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)

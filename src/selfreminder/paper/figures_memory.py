@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from selfreminder._base.sizes import show_bytes
-from selfreminder.metrics import diagonal, task_average
-from selfreminder.paper.figure_results import Drawing, FigureResults
+from selfreminder.metrics import diagonal
+from selfreminder.paper.specs import FigureResults
 from selfreminder.report.html import decimal
-from selfreminder.report.panels import AVERAGE, BarPanel, Bars, HeatPanel, LinePanel, Series, fit_limits, trace
+from selfreminder.report.panels import AVERAGE, BarPanel, Bars, Drawing, HeatPanel, LinePanel, Series, fit_limits, trace
 from selfreminder.report.results import Estimate, Result, count_seeds
 from selfreminder.report.style import MARKERS, look
 
@@ -59,26 +59,19 @@ def compare_sizes(found: FigureResults) -> Drawing:
 
 def _leads(by_method: Mapping[str, Sequence[Result]]) -> list[Series]:
     """Compute by how much fsr-logit is above each other method at the end, by size; differences of the same seeds."""
-    ends = {name: {_size(line): _ends(line) for line in lines} for name, lines in by_method.items()}
-    own = ends.pop("fsr-logit", {})
+    by_size = {name: {_size(line): line for line in lines} for name, lines in by_method.items()}
+    own = by_size.pop("fsr-logit", {})
     series: list[Series] = []
-    for name, others in ends.items():
-        leads: dict[int, Estimate] = {}
-        for size in sorted(own.keys() & others.keys()):
-            if seeds := sorted(own[size].keys() & others[size].keys()):
-                leads[size] = Estimate.of([own[size][seed] - others[size][seed] for seed in seeds])
-        if leads:
-            series.append(Series(name, *look(name, []), list(leads), list(leads.values())))
+    for name, others in by_size.items():
+        leads = {size: own[size].leads(others[size]) for size in sorted(own.keys() & others.keys())}
+        found = {size: Estimate.of(values) for size, values in leads.items() if values}
+        if found:
+            series.append(Series(name, *look(name, []), list(found), list(found.values())))
     return series
 
 
 def _size(line: Result) -> int:
     return line.experiment.per_class or 0
-
-
-def _ends(line: Result) -> dict[int, float]:
-    """Give the task average after the last task, by seed."""
-    return {run.experiment.seed: task_average(run.test)[-1] for run in line.runs}
 
 
 def compare_bytes(found: FigureResults) -> Drawing:

@@ -1,7 +1,6 @@
 """The paper's figures and claims as one HTML page: what holds, then every figure with its claims and its numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
@@ -14,14 +13,14 @@ from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.memory.file import open_memory
 from selfreminder.paper.claims import Tested, Verdict, list_claims, summarize
 from selfreminder.paper.claims.checks import Check
-from selfreminder.paper.figure_results import Drawing, FigureResults
 from selfreminder.paper.figures import make_drawing
+from selfreminder.paper.specs import FigureResults
 from selfreminder.report.charts import bar_chart, heat_scale, heatmap, legend, line_chart
 from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.gallery import gallery
 from selfreminder.report.html import Child, decimal, document, element, note, panel, plot, section, table, warning
 from selfreminder.report.page import matrices_block, results_block
-from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel, Panel
+from selfreminder.report.panels import BarPanel, Drawing, HeatPanel, LinePanel, Panel
 from selfreminder.report.results import sort_best_first
 from selfreminder.report.settings import count_versions, redo_block, settings_block
 
@@ -37,30 +36,22 @@ _LARGE = 100
 _WITH_MATRICES = ("permuted", "nonlinear", "color", "rho", "generative-replay", "mixture")
 
 
-@dataclass(frozen=True)
-class MemoryExcerpt:
-    """A file with some items of a run's memory, to be looked at."""
-
-    path: Path
-    run: str
-    """whose it is, in words"""
-
-
 def render_paper(
-    shown: Sequence[FigureResults], verdicts: Sequence[Verdict], excerpt: MemoryExcerpt | None = None
+    shown: Sequence[FigureResults], verdicts: Sequence[Verdict], excerpt: tuple[Path, str] | None = None
 ) -> str:
     """Write the HTML page of all figures, as far as they have come. The same records give the same bytes.
 
     Args:
         shown: what there is of each figure.
         verdicts: on all claims; each is shown beside its figure.
-        excerpt: items of a memory to look at, if there are some.
+        excerpt: a file with items of a memory to look at, if there are some, and whose it is, in words.
     """
     scale = shown[0].scale
     title = f"Few-Shot Self Reminder: the paper's figures and claims at scale {scale}"
     wanted = {experiment.key for each in shown for experiment in each.wanted}
     done = {run.experiment.key for each in shown for run in each.runs}
     many = f"All {len(wanted)}" if done == wanted else f"{len(done)} of {len(wanted)}"
+    made_up = ", ".join(each.figure.name for each in shown if each.made_up)
     header = element(
         "header",
         element("h1", title),
@@ -68,15 +59,18 @@ def render_paper(
         at_a_glance(verdicts),
         element("p", f"{many} runs of the figures are done.", class_="status"),
         note(f"The paper: {_PAPER}."),
-        _made_up(shown),
+        warning(f"Made-up images in {made_up}: they show that the commands work, not how methods compare.")
+        if made_up
+        else None,
     )
     figures = [figure_block(each, [v for v in verdicts if v.figure == each.figure.name]) for each in shown]
-    blocks = [header, verdicts_block(verdicts), _scale_block(shown), *figures, _memory_block(excerpt), _redo_all(shown)]
+    kept = [] if excerpt is None else [_memory_block(*excerpt)]
+    blocks = [header, verdicts_block(verdicts), _scale_block(shown), *figures, *kept, _redo_all(shown)]
     made = f"Made by selfreminder {__version__} from the records of {len(done)} runs of the figures"
     if any(not tested.verdict.lacks_runs for verdict in verdicts for tested in verdict.tested):
         made += " and of those that test likely reasons"
     blocks.append(element("footer", note(f"{made}.")))
-    return document(title, [block for block in blocks if block is not None])
+    return document(title, blocks)
 
 
 def _scale_block(shown: Sequence[FigureResults]) -> Element:
@@ -176,20 +170,12 @@ def _content(block: Element) -> list[Element]:
     return list(block)[1:]
 
 
-def _made_up(shown: Sequence[FigureResults]) -> Element | None:
-    names = ", ".join(each.figure.name for each in shown if each.made_up)
-    text = f"Made-up images in {names}: they show that the commands work, not how methods compare."
-    return warning(text) if names else None
-
-
-def _memory_block(excerpt: MemoryExcerpt | None) -> Element | None:
-    if excerpt is None:
-        return None
+def _memory_block(path: Path, run: str) -> Element:
     try:
-        memory = open_memory(excerpt.path)
+        memory = open_memory(path)
     except MemoryFileError as error:
         return section("What is kept", warning(str(error)))
-    return section("What is kept", note(f"Some items of a memory of {excerpt.run}."), gallery(memory))
+    return section("What is kept", note(f"Some items of a memory of {run}."), gallery(memory))
 
 
 def _redo_all(shown: Sequence[FigureResults]) -> Element:
@@ -245,7 +231,8 @@ def claim_block(verdict: Verdict) -> Element:
 def _numbers(verdict: Verdict) -> list[Element]:
     if not verdict.checks:
         return []
-    pairs = [[name, _number(value)] for name, value in verdict.numbers.items()]
+    numbers = verdict.numbers.items()
+    pairs = [[name, f"{value:,.0f}" if abs(value) >= _LARGE else decimal(value)] for name, value in numbers]
     checks = element("ul", *map(_check, verdict.checks), class_="checks")
     return [checks, table(["What", "Mean over seeds"], pairs, "Numbers")]
 
@@ -294,7 +281,3 @@ def _check(check: Check) -> Element:
     asked = element("small", f"asked for: {check.rule}; {word}")
     kind = "held" if check.holds else "not-held"
     return element("li", element("span", sign, class_="sign"), element("span", said, asked), class_=kind)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= _LARGE else decimal(value)

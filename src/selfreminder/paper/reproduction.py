@@ -11,9 +11,9 @@ from selfreminder.experiment.folder import run_folders
 from selfreminder.experiment.records import Records, index_by_key, read_current_records
 from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.paper.claims import Verdict, as_json, judge
-from selfreminder.paper.figure_results import FigureResults, gather
 from selfreminder.paper.figures import KINDS, draw, make_drawing
-from selfreminder.paper.page import MemoryExcerpt, render_paper
+from selfreminder.paper.page import render_paper
+from selfreminder.paper.specs import FigureResults, gather
 from selfreminder.report.gallery import take_evenly
 
 PAGE, CLAIMS, FIGURES = "index.html", "claims.json", "figures"
@@ -43,8 +43,8 @@ class Reproduction:
     def done(self) -> int:
         return len({run.experiment.key for shown in self.shown for run in shown.runs})
 
-    def find_excerpt(self) -> MemoryExcerpt | None:
-        """Find a memory to look at, of images that a person knows if there are such."""
+    def find_excerpt(self) -> tuple[Path, str] | None:
+        """Find a file of a memory to look at, of images that a person knows if there are such, and say whose it is."""
         order = ("mixture", "color", "rho", "permuted", "memory-sizes", "nonlinear")
         shown = {shown.figure.name: shown for shown in self.shown}
         for name in sorted(order, key=lambda name: shown[name].made_up):
@@ -52,7 +52,7 @@ class Reproduction:
                 one = line.runs[0].experiment
                 folder = self.folders.get(one.key)
                 if folder is not None and (path := _write_excerpt(folder)) is not None:
-                    return MemoryExcerpt(path, f"{line.name} on {one.benchmark}, seed {one.seed}")
+                    return path, f"{line.name} on {one.benchmark}, seed {one.seed}"
         return None
 
     def check_may_write(self) -> None:

@@ -1,4 +1,4 @@
-"""The paper's figures, and a few of our own, as values: which runs each is drawn from, at every scale.
+"""The paper's figures, and a few of our own, as values: which runs each is drawn from, and what there is of them.
 
 A run that several figures show is the same experiment in each, so that one folder with all figures' runs holds it
 once. Strengths λ and step sizes are those of `tuned.toml`, fixed before the runs. λ depends on the memory's size: it
@@ -7,15 +7,18 @@ Nothing here needs torch.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any
 
 from selfreminder._base.errors import unknown
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks import SCALES
-from selfreminder.experiment.catalogue import benchmark
+from selfreminder.experiment.catalogue import benchmark, uses
 from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
+from selfreminder.report.results import Result, count_seeds, group_runs, name_settings
 
 _SEEDS = {"demo": 2, "small": 5}
 """of the figures on MNIST; else as the scale says"""
@@ -30,6 +33,14 @@ _MEMORY_METHODS = ("fsr-logit", "fsr-distill", "icarl")
 _SELECTIONS = ("random", "herding", "gradient", "influence", "influence+")
 _FEWER = ":samples=1000,iterations=30"
 """for influence at the scales of minutes: from 1,000 points and from 3,000, it correlated by .999 in a trial"""
+WORDS: dict[str, Callable[[Any], str]] = {
+    "per_class": "{} per class".format,
+    "width": "width {:g}".format,
+    "select": lambda value: value.partition(":")[0],
+    "codec": lambda value: "uint8" if value == "auto" else value,
+    "logit_codec": "{} logits".format,
+}
+"""settings in which the lines of a figure differ; images of MNIST are kept as uint8 where nobody says otherwise"""
 
 
 @dataclass(frozen=True)
@@ -211,3 +222,68 @@ _PLANS: dict[str, tuple[str, Callable[[str], tuple[Comparison, ...]]]] = {
 FIGURES = {
     name: Figure(name, summary, {scale: plan(scale) for scale in SCALES}) for name, (summary, plan) in _PLANS.items()
 }
+
+
+# What there is of them ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FigureResults:
+    """What there is of a figure at a scale."""
+
+    figure: Figure
+    scale: str
+    wanted: tuple[Experiment, ...]
+    runs: tuple[Records, ...]
+    """of those wanted, the ones that are done"""
+
+    @property
+    def missing(self) -> int:
+        return len(self.wanted) - len(self.runs)
+
+    @property
+    def made_up(self) -> bool:
+        """Whether its images are."""
+        return any(experiment.has_generated_data for experiment in self.wanted)
+
+    @cached_property
+    def lines(self) -> tuple[Result, ...]:
+        """One result for each method and setting of which a run is done, in the figure's order."""
+        return tuple(group_runs(self.runs, self.name_of))
+
+    @property
+    def seeds(self) -> str:
+        return count_seeds(self.lines)
+
+    def of(self, *methods: str, **settings: Any) -> list[Result]:
+        """Find the lines of some methods, in the order of these, with a setting."""
+        wanted = sorted((line for line in self.lines if line.method in methods), key=lambda e: methods.index(e.method))
+        return [line for line in wanted if all(getattr(line.experiment, k) == v for k, v in settings.items())]
+
+    def name_of(self, experiment: Experiment) -> str:
+        """Name a method with what tells it from its other lines in this figure."""
+        alike = [other for other in self.wanted if other.method == experiment.method]
+        settings = {
+            name: getattr(experiment, name)
+            for name in WORDS
+            if uses(experiment.method, name) and len({getattr(other, name) for other in alike}) > 1
+        }
+        return name_settings(experiment.method, settings, WORDS)
+
+
+def gather(records: Iterable[Records], scale: str) -> list[FigureResults]:
+    """Gather what there is of every figure; runs that are not done, or are of no figure, are left out."""
+    done = {key: record for key, record in index_by_key(records).items() if record.done}
+    found = []
+    for name, figure in FIGURES.items():
+        wanted = figure_runs(name, scale)
+        # The figure's own experiment, wherever it was run.
+        runs = tuple(replace(done[key], experiment=own) for key, own in wanted.items() if key in done)
+        found.append(FigureResults(figure, scale, tuple(wanted.values()), runs))
+    return found
+
+
+@cache
+def figure_runs(name: str, scale: str) -> Mapping[str, Experiment]:
+    """Give every run of a figure by its key; to tell the keys takes a while."""
+    return {experiment.key: experiment for experiment in FIGURES[name].experiments(scale)}

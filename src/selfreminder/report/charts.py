@@ -5,31 +5,28 @@ Without the script they are whole: every mark has a <title> that says its value.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.report.axes import (
-    HEIGHT,
-    WIDTH,
-    Area,
-    Axis,
-    colours,
-    error_bar,
-    frame,
-    linear,
-    logarithmic,
-    marker_path,
-    svg,
-    text,
-    text_width,
-    x_frame,
-)
 from selfreminder.report.html import decimal, element, in_words
-from selfreminder.report.panels import BarPanel, Bars, HeatPanel, LinePanel, Series
+from selfreminder.report.panels import Axis, BarPanel, Bars, HeatPanel, LinePanel, Series, linear
 from selfreminder.report.results import Estimate
-from selfreminder.report.style import blend
+from selfreminder.report.style import blend, on_dark
 
+WIDTH, HEIGHT = 400.0, 260.0
+"""of a chart, in the units in which its text is 11 high"""
+_POLYGONS = {
+    "^": (3, 0),
+    "v": (3, 180),
+    "<": (3, -90),
+    ">": (3, 90),
+    "s": (4, 45),
+    "D": (4, 0),
+    "p": (5, 0),
+    "h": (6, 0),
+}
+"""corners of a marker, and by how many degrees it is turned"""
 HEAT = ("#eef4fb", "#0a2a78")
 """the colours of 0 and 1 in a heatmap, of one hue; `page.css` has them too, and those of a dark page"""
 HEAT_TURN = 0.62
@@ -44,26 +41,39 @@ _LEAN = 35
 """degrees by which labels lean that have no room side by side"""
 
 
+@dataclass(frozen=True)
+class Area:
+    """The part of a chart that data is drawn in."""
+
+    x_axis: Axis
+    y_axis: Axis
+    left: float
+    bottom: float
+    top: float = 26.0
+    right: float = WIDTH - 8.0
+
+    def x(self, value: float) -> float:
+        return self.left + self.x_axis.share(value) * (self.right - self.left)
+
+    def y(self, value: float) -> float:
+        return self.bottom - self.y_axis.share(value) * (self.bottom - self.top)
+
+
 def line_chart(panel: LinePanel, label: str) -> Element:
     """Draw lines, with error bars or where there are many points with a band."""
-    points = [point for each in panel.series for point in each.points]
-    if not points:
+    ends = [end for each in panel.series for _, y in each.points for end in y.ends]
+    if not ends:
         raise SelfReminderError(f"the chart '{label}' has no points")
-    xs = [x for x, _ in points]
-    x_axis = logarithmic(xs, panel.show_x) if panel.log else linear(xs, margin=0.03, whole=True, count=10)
-    if panel.ticks:
-        x_axis = replace(x_axis, ticks=tuple((tick, panel.show_x(tick)) for tick in panel.ticks))
-    y_axis = linear(_ends([y for _, y in points]), limits=panel.limits)
+    y_axis = linear(ends, limits=panel.limits)
     left = _left(y_axis)
-    area = Area(x_axis.thinned(WIDTH - left, text_width), y_axis, left, bottom=HEIGHT - 41)
+    area = Area(panel.x_axis.thinned(WIDTH - left, text_width), y_axis, left, bottom=HEIGHT - 41)
     as_band = max(len(each.points) for each in panel.series) > _MOST_BARS
     drawn = [frame(area, panel.y_title), x_frame(area, panel.x_title)]
     drawn += [_mark(x, word, area) for x, word in panel.marks]
     for each in reversed(panel.series):
         errors = _band(each, area) if as_band else _error_bars(each, area)
         dots = [_point(each, x, y, area, f"{panel.x_title}: {panel.show_x(x)}") for x, y in each.points]
-        line = element("path", class_="line", d=_line(each, area), **_dashed(each)) if panel.joined else None
-        drawn.append(element("g", errors, line, *dots, **_of(each.name, each.colour)))
+        drawn.append(_group(each, errors, _line(each, area) if panel.joined else None, *dots))
     return svg(drawn, label, "lines", WIDTH, HEIGHT, data_top=area.top, data_bottom=area.bottom)
 
 
@@ -71,10 +81,10 @@ def bar_chart(panel: BarPanel, label: str, size: tuple[float, float] = (WIDTH, H
     """Draw groups of bars; their names lean where there is no room for them side by side."""
     groups, bars = panel.groups, panel.bars
     width_of_all, height = size
-    values = [value for each in bars for value in each.values if value is not None]
-    if not values:
+    ends = [end for each in bars for value in each.values if value is not None for end in value.ends]
+    if not ends:
         raise SelfReminderError(f"the chart '{label}' has no bars")
-    y_axis = linear([0.0, *_ends(values)], limits=panel.limits)
+    y_axis = linear([0.0, *ends], limits=panel.limits)
     left, below, lean = _left(y_axis), 24.0, math.radians(_LEAN)
     widest = max(map(text_width, groups))
     leaning = widest > (width_of_all - left) / len(groups)
@@ -82,9 +92,8 @@ def bar_chart(panel: BarPanel, label: str, size: tuple[float, float] = (WIDTH, H
         left = max(left, widest * math.cos(lean) - 0.5 * (width_of_all - left) / len(groups))
         below = 18 + widest * math.sin(lean)
     below += _TITLE if panel.x_title else 0.0
-    area = Area(None, y_axis, left, bottom=height - below, right=width_of_all - 8)
-    slot = area.width / len(groups)
-    width = min(0.8 * slot / len(bars), 36.0)
+    area = Area(Axis(0, len(groups), ()), y_axis, left, bottom=height - below, right=width_of_all - 8)
+    width = min(0.8 * (area.right - left) / len(groups) / len(bars), 36.0)
     zero = area.y(min(max(0.0, y_axis.low), y_axis.high))
     drawn = [frame(area, panel.y_title)]
     for place, each in enumerate(bars):
@@ -92,23 +101,23 @@ def bar_chart(panel: BarPanel, label: str, size: tuple[float, float] = (WIDTH, H
         for group, value in enumerate(each.values):
             if value is None:
                 continue
-            centre = left + (group + 0.5) * slot + (place - (len(bars) - 1) / 2) * width
+            centre = area.x(group + 0.5) + (place - (len(bars) - 1) / 2) * width
             top = area.y(value.mean)
             tip = element("title", f"{groups[group]}, {each.name}: {in_words(value)}")
             box = {"x": centre - 0.45 * width, "width": 0.9 * width, "y": min(top, zero), "height": abs(top - zero)}
             marks.append(element("rect", tip, class_="bar", **box))
             if value.stderr:
                 marks.append(element("path", class_="error over", d=error_bar(centre, value, area)))
-        drawn.append(element("g", *marks, **_of(each.name, each.colour)))
+        drawn.append(_group(each, *marks))
     drawn.append(element("path", class_="axis", d=f"M{left:.2f} {zero:.2f}H{area.right:.2f}"))
     for group, name in enumerate(groups):
-        x, y = left + (group + 0.5) * slot, area.bottom + 15
+        x, y = area.x(group + 0.5), area.bottom + 15
         if leaning:
             drawn.append(text(name, x + 3, y - 3, "end", transform=f"rotate(-{_LEAN} {x + 3:.2f} {y - 3:.2f})"))
         else:
             drawn.append(text(name, x, y))
     if panel.x_title:
-        drawn.append(text(panel.x_title, left + area.width / 2, height - 4, "middle", "axis-title"))
+        drawn.append(text(panel.x_title, (left + area.right) / 2, height - 4, "middle", "axis-title"))
     return svg(drawn, label, "bars", width_of_all, height)
 
 
@@ -154,29 +163,25 @@ def heat_scale(steps: int = 24) -> Element:
 
 def legend(entries: Sequence[Series | Bars]) -> Element:
     """List names and looks; each is a button by which `page.js` hides its marks in the same figure."""
-    return element("ul", *(element("li", _key(entry)) for entry in entries), class_="legend")
+    shown = {"type": "button", "aria_pressed": "true"}
+    keys = [element("button", swatch(e), element("span", e.name), **shown, data_toggle=e.name) for e in entries]
+    return element("ul", *(element("li", key) for key in keys), class_="legend")
 
 
 def swatch(entry: Series | Bars) -> Element:
     """Draw a small picture of how something looks in the charts, to stand beside its name."""
-    lines = isinstance(entry, Series)
-    line = element("path", class_="line", d="M-11 0H11", **_dashed(entry)) if lines else None
-    dot = element("path", class_="point", d=_shape(entry.marker, 3.6) if lines else _shape("s", 5.0))
+    line, shape = None, marker_path("s", 5.0)
+    if isinstance(entry, Series):
+        line = element("path", class_="line", d="M-11 0H11", stroke_dasharray=entry.dash or None)
+        shape = marker_path(entry.marker, 3.6)
+    dot = element("path", class_="point", d=shape)
     size = {"viewBox": "-12 -6 24 12", "width": "24", "height": "12"}
     return element("svg", line, dot, class_="mark", style=colours(entry.colour), aria_hidden="true", **size)
 
 
-def _key(entry: Series | Bars) -> Element:
-    name = element("span", entry.name)
-    return element("button", swatch(entry), name, type="button", aria_pressed="true", data_toggle=entry.name)
-
-
-def _of(name: str, colour: str) -> dict[str, str]:
-    return {"class_": "mark", "data_series": name, "style": colours(colour)}
-
-
-def _dashed(series: Series) -> dict[str, str]:
-    return {"stroke_dasharray": series.dash} if series.dash else {}
+def _group(entry: Series | Bars, *marks: Element | None) -> Element:
+    """Put the marks of one name together, for `page.js` to find."""
+    return element("g", *marks, class_="mark", data_series=entry.name, style=colours(entry.colour))
 
 
 def _mark(x: float, word: str, area: Area) -> Element:
@@ -187,25 +192,20 @@ def _mark(x: float, word: str, area: Area) -> Element:
     return element("g", line, text(word, across + (5 if right else -5), area.bottom - 6, "start" if right else "end"))
 
 
-def _ends(values: Sequence[Estimate]) -> list[float]:
-    return [value.mean + side * (value.stderr or 0.0) for value in values for side in (-1, 1)]
-
-
 def _left(axis: Axis) -> float:
     """Give the room that the labels of y need."""
     return max(text_width(label) for _, label in axis.ticks) + 4
 
 
-def _line(series: Series, area: Area) -> str:
+def _line(series: Series, area: Area) -> Element:
     path = ""
     pen = "M"
     for x, y in zip(series.x, series.y):
         if y is not None:
             path += f"{pen}{area.x(x):.2f} {area.y(y.mean):.2f}"
         # The axis is broken after a zero that has a place of its own.
-        apart = area.x_axis is not None and area.x_axis.has_zero and x == 0
-        pen = "M" if y is None or apart else "L"
-    return path
+        pen = "M" if y is None or (area.x_axis.has_zero and x == 0) else "L"
+    return element("path", class_="line", d=path, stroke_dasharray=series.dash or None)
 
 
 def _point(series: Series, x: float, y: Estimate, area: Area, where: str) -> Element:
@@ -213,11 +213,7 @@ def _point(series: Series, x: float, y: Estimate, area: Area, where: str) -> Ele
     tip = element("title", f"{series.name}, {where}: {in_words(y)}")
     place = {"transform": f"translate({across:.2f} {down:.2f})", "data_x": across, "data_y": down}
     said = {"data_where": where, "data_value": in_words(y)}
-    return element("path", tip, class_="point", d=_shape(series.marker), **place, **said)
-
-
-def _shape(marker: str, radius: float = 3.2) -> str:
-    return marker_path(marker, radius) if marker else ""
+    return element("path", tip, class_="point", d=marker_path(series.marker), **place, **said)
 
 
 def _error_bars(series: Series, area: Area) -> Element | None:
@@ -226,12 +222,78 @@ def _error_bars(series: Series, area: Area) -> Element | None:
 
 
 def _band(series: Series, area: Area) -> Element | None:
-    edge: list[str] = []
-    for side, points in ((-1, series.points), (1, series.points[::-1])):
-        edge += [f"{area.x(x):.2f} {area.y(y.mean + side * (y.stderr or 0.0)):.2f}" for x, y in points]
+    low, high = ([f"{area.x(x):.2f} {area.y(y.ends[side]):.2f}" for x, y in series.points] for side in (0, 1))
+    edge = low + high[::-1]
     return element("path", class_="band", d=f"M{'L'.join(edge)}Z") if edge else None
 
 
 def _cell(x: float, y: float, width: float, height: float, share: float, tip: Element | None = None) -> Element:
     box = {"x": x, "y": y, "width": width, "height": height}
     return element("rect", tip, class_="cell", fill=blend(*HEAT, share), style=f"--share:{100 * share:.1f}%", **box)
+
+
+def svg(children: Sequence[Element], label: str, kind: str, width: float, height: float, **more: float) -> Element:
+    """Make a chart of its parts; `label` is its name for those who cannot see it."""
+    box = f"0 0 {width:g} {height:.6g}"
+    return element("svg", *children, class_=f"chart {kind}", viewBox=box, role="img", aria_label=label, **more)
+
+
+def text_width(text: str) -> float:
+    """Estimate the width of text from above, at the charts' largest font size: there is nothing to measure it with."""
+    return 7.0 * len(text) + 4
+
+
+def text(content: str, x: float, y: float, anchor: str = "middle", class_: str = "tick", **more: str) -> Element:
+    return element("text", content, class_=class_, x=float(x), y=float(y), text_anchor=anchor, **more)
+
+
+def frame(area: Area, title: str) -> Element:
+    """Draw lines across at the ticks of y, their labels, and y's title on top."""
+    heights = [(area.y(value), name) for value, name in area.y_axis.ticks]
+    lines = "".join(f"M{area.left:.2f} {y:.2f}H{area.right:.2f}" for y, _ in heights)
+    labels = [text(name, area.left - 7, y + 4, "end") for y, name in heights]
+    return element("g", element("path", class_="grid", d=lines), *labels, text(title, 0, 12, "start", "axis-title"))
+
+
+def x_frame(area: Area, title: str) -> Element:
+    """Draw the line below, the labels of x, and its title."""
+    start = area.x(area.x_axis.low)  # where an axis has a place for zero, it begins after it
+    line = element("path", class_="axis", d=f"M{start:.2f} {area.bottom:.2f}H{area.right:.2f}")
+    labels = [text(name, area.x(value), area.bottom + 16) for value, name in area.x_axis.ticks]
+    middle = (area.left + area.right) / 2
+    return element("g", line, *labels, text(title, middle, area.bottom + 35, "middle", "axis-title"))
+
+
+def error_bar(x: float, value: Estimate, area: Area) -> str:
+    """Make a path of two short strokes a standard error above and below the mean, and one between them."""
+    low, high = map(area.y, value.ends)
+    return f"M{x - 2:.2f} {high:.2f}h4m-2 0V{low:.2f}m-2 0h4"
+
+
+def colours(colour: str) -> str:
+    """Make a style of a colour: as it is on a light page, and on a dark one."""
+    return f"--light:{colour};--dark:{on_dark(colour)}"
+
+
+def marker_path(marker: str, radius: float = 3.2) -> str:
+    """Make a path around (0, 0) of one of matplotlib's markers; empty for none."""
+    if not marker:
+        return ""
+    if marker in ("o", "."):
+        r = radius if marker == "o" else 0.6 * radius
+        return f"M{-r:.2f} 0a{r:.2f} {r:.2f} 0 1 0 {2 * r:.2f} 0a{r:.2f} {r:.2f} 0 1 0 {-2 * r:.2f} 0Z"
+    if marker in ("P", "X"):
+        long, short = 1.15 * radius, 0.42 * radius
+        arm = [(long, -short), (long, short), (short, short)]
+        corners = [_turned(x, y, 90 * i + (45 if marker == "X" else 0)) for i in range(4) for x, y in arm]
+    elif marker == "*":
+        corners = [_turned(0, -radius * (0.55 if i % 2 else 1.35), 36 * i) for i in range(10)]
+    else:
+        sides, turn = _POLYGONS.get(marker, (8, 22.5))
+        corners = [_turned(0, -1.2 * radius, turn + 360 * i / sides) for i in range(sides)]
+    return "M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in corners) + "Z"
+
+
+def _turned(x: float, y: float, degrees: float) -> tuple[float, float]:
+    angle = math.radians(degrees)
+    return x * math.cos(angle) - y * math.sin(angle), x * math.sin(angle) + y * math.cos(angle)

@@ -43,16 +43,19 @@ class FolderResults:
     @property
     def streams(self) -> dict[str, "FolderResults"]:
         """The same for each stream of tasks, by its name; the runs of a comparison have one."""
-        streams = sorted({_stream(experiment) for experiment in self.experiments}, key=_order)
-        return {_name_stream(stream, streams): self._only(stream) for stream in streams}
-
-    def _only(self, stream: tuple[Any, ...]) -> "FolderResults":
-        return replace(
-            self,
-            runs=tuple(run for run in self.runs if _stream(run.experiment) == stream),
-            left=tuple(experiment for experiment in self.left if _stream(experiment) == stream),
-            results=tuple(result for result in self.results if _stream(result.experiment) == stream),
+        streams = sorted(
+            {_stream(experiment) for experiment in self.experiments},
+            key=lambda stream: [math.inf if value is None else value for value in stream],
         )
+        return {
+            _name_stream(stream, streams): replace(
+                self,
+                runs=tuple(run for run in self.runs if _stream(run.experiment) == stream),
+                left=tuple(experiment for experiment in self.left if _stream(experiment) == stream),
+                results=tuple(result for result in self.results if _stream(result.experiment) == stream),
+            )
+            for stream in streams
+        }
 
 
 def read_folder_results(folder: Path) -> FolderResults:
@@ -60,7 +63,9 @@ def read_folder_results(folder: Path) -> FolderResults:
 
     Raises SelfReminderError if it is no folder of a comparison or a grid, or if its records are damaged.
     """
-    _check_folder(folder)
+    check_exists(folder)
+    if (folder / RECORDS).exists():
+        raise SelfReminderError(f"{folder} is the folder of one run: give the one around it, {folder.resolve().parent}")
     grid = {experiment.key: experiment for experiment in read_grid(folder) or []}
     # A comparison may be added to, run by run; the file of a grid has all its runs, and none of an earlier file's.
     is_whole = "spec" in (read_about(folder) or {})
@@ -75,9 +80,8 @@ def read_folder_results(folder: Path) -> FolderResults:
     for run in begun:
         streams.setdefault(_stream(run.experiment), []).append(run)
     results = [result for runs in streams.values() for result in sort_best_first(group_runs(runs))]
-    experiments = [*(run.experiment for run in begun), *left]
-    done = {run.experiment.key for run in begun if run.done}
-    failed = {key: read_failure(folder / key) for experiment in experiments if (key := experiment.key) not in done}
+    waiting = [*(run.experiment for run in begun if not run.done), *left]
+    failed = {experiment.key: read_failure(folder / experiment.key) for experiment in waiting}
     failures = {key: failure.reason for key, failure in failed.items() if failure is not None} | damaged
     return FolderResults(tuple(begun), tuple(left), tuple(results), read_origin(folder), failures)
 
@@ -97,12 +101,6 @@ def _read_runs(paths: Sequence[Path], grid: Container[str]) -> tuple[list[Record
     return found, damaged
 
 
-def _check_folder(folder: Path) -> None:
-    check_exists(folder)
-    if (folder / RECORDS).exists():
-        raise SelfReminderError(f"{folder} is the folder of one run: give the one around it, {folder.resolve().parent}")
-
-
 def _where_else(folder: Path) -> str:
     of_runs, packed = folder.glob(f"*/*/{RECORDS}"), folder.glob(f"*/{PACKED}")
     inside = sorted({path.parent.parent.name for path in of_runs} | {path.parent.name for path in packed})
@@ -113,10 +111,6 @@ def _where_else(folder: Path) -> str:
 
 def _stream(experiment: Experiment) -> tuple[Any, ...]:
     return tuple(getattr(experiment, name) for name in _STREAM)
-
-
-def _order(stream: tuple[Any, ...]) -> list[Any]:
-    return [math.inf if value is None else value for value in stream]
 
 
 def _name_stream(stream: tuple[Any, ...], streams: Sequence[tuple[Any, ...]]) -> str:

@@ -28,6 +28,8 @@ _MOST_NAMED, _MOST_BARS, _LARGEST = 10, 100, 40
 """classes up to which bars have names; up to which all are drawn; else so many of the largest"""
 _MOST_VALUES = 8
 _MOST_IN_A_ROW = 6
+_FEW_TASKS = 3
+"""to which nobody needs links"""
 
 
 def render_gallery(memory: Memory, title: str, *, most: int = MOST) -> str:
@@ -65,13 +67,14 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
     tasks = []
     for task, of_task in groupby(rows, key=lambda row: row[1]["task"]):
         tasks.append(_task(task, list(of_task), memory, shown, inputs, seen))
+    links = [element("a", f"Task {task}", href=f"#task-{task}") for task in shown.counts]
     left_out = f"{len(shown):,} of {len(memory):,} items are shown, evenly of every task and of its classes."
     return element(
         "div",
         style,
         *_caption(shown, seen),
         note(left_out) if len(shown) < len(memory) else None,
-        _contents(list(shown.counts)),
+        element("nav", *links, aria_label="Tasks") if len(links) > _FEW_TASKS else None,
         *tasks,
         class_="gallery",
     )
@@ -116,12 +119,6 @@ def _caption(shown: Memory, seen: dict[str, Pictures | None]) -> list[Element]:
     return [element("p", *said, class_="note"), *([note(" ".join(texts))] if texts else [])]
 
 
-def _contents(tasks: list[int]) -> Element | None:
-    if len(tasks) < 4:
-        return None
-    return element("nav", *(element("a", f"Task {task}", href=f"#task-{task}") for task in tasks), aria_label="Tasks")
-
-
 def _task(
     task: int,
     rows: list[tuple[int, dict[str, Any]]],
@@ -164,12 +161,13 @@ def _card(
     images = [_image(found, row, f"{name} of item {item['id']}") for name, found in seen.items() if found is not None]
     texts = [_values(name, inputs[name][row], len(inputs) > 1) for name, found in seen.items() if found is None]
     source = None if item["source"] is None else element("span", f"source {item['source']}")
+    time = None if item["time"] is None else item["time"].replace("T", " ").replace("+00:00", " UTC")
     return element(
         "div",
         element("div", *images, _bars(logits, item["label"]), class_="view"),
         element("p", element("b", f"id {item['id']}"), source),
         element("p", element("code", item["hash"]), element("span", item["selection"], title=item["selection"])),
-        None if item["time"] is None else element("p", element("span", _time(item["time"]))),
+        None if time is None else element("p", element("span", time)),
         *texts,
         class_="item",
     )
@@ -251,10 +249,6 @@ def _in_words(logits: Sequence[float], label: int | None, largest: int | None) -
     if label is not None and label < len(logits):
         said += f"; label: class {label}, {decimal(logits[label], 2)}"
     return said
-
-
-def _time(iso: str) -> str:
-    return iso.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _count(count: int, what: str) -> str:

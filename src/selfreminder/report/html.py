@@ -47,9 +47,11 @@ def to_html(tree: Element) -> str:
     attributes = "".join(f' {name}="{escape(value)}"' for name, value in tree.items())
     if tree.tag in _EMPTY:
         return f"<{tree.tag}{attributes}>"
-    said = [tree.text or "", *(part for child in tree for part in (child, child.tail or ""))]
-    inner = (to_html(part) if isinstance(part, Element) else _text(part, tree.tag) for part in said)
-    return f"<{tree.tag}{attributes}>{''.join(inner)}</{tree.tag}>"
+    texts = [tree.text or "", *(child.tail or "" for child in tree)]
+    if tree.tag not in ("script", "style"):
+        texts = [escape(text, quote=False) for text in texts]
+    inner = texts[0] + "".join(to_html(child) + text for child, text in zip(tree, texts[1:]))
+    return f"<{tree.tag}{attributes}>{inner}</{tree.tag}>"
 
 
 def decimal(value: float, digits: int = 3) -> str:
@@ -174,10 +176,6 @@ def _children(cell: Child) -> list[Child]:
     if isinstance(cell, Element) and cell.tag == "span" and not cell.attrib:
         return [cell.text, *cell]
     return [cell]
-
-
-def _text(text: str, tag: str) -> str:
-    return text if tag in ("script", "style") else escape(text, quote=False)
 
 
 def _printable(value: str | float) -> str:

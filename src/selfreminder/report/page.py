@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 from selfreminder import __version__
 from selfreminder._base.sizes import show_bytes
 from selfreminder.experiment.tuning.tuned import join_untuned
-from selfreminder.metrics import t_interval, task_average
+from selfreminder.metrics import t_interval
 from selfreminder.report.charts import heat_scale, heatmap, legend, line_chart, swatch
 from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.html import (
@@ -45,18 +45,17 @@ def render_comparison(found: FolderResults) -> str:
     scale = found.origin.scale
     title = f"{benchmarks} at scale {scale}" if scale else benchmarks
     streams = found.streams
-    first = answer_block(found) if len(streams) == 1 else element("p", _no_answer(streams), class_="answer")
-    header = element("header", element("h1", title), first, status_block(found), *_warnings(found))
-    blocks: list[Element | None] = [header]
     if len(streams) == 1:
-        blocks += [*_stream_blocks(found), progress_block(found), settings_block(found)]
+        answer = answer_block(found)
+        blocks = [*_stream_blocks(found), progress_block(found), settings_block(found)]
     else:
-        blocks.append(overview_block(streams))
-        blocks += [stream_block(name, each) for name, each in streams.items() if each.results]
-        blocks.append(progress_block(found))
-    blocks.append(redo_block(found))
+        said = f"These runs learned {len(streams)} different streams of tasks: each has an answer of its own."
+        answer = element("p", said, class_="answer")
+        of_streams = [stream_block(name, each) for name, each in streams.items() if each.results]
+        blocks = [overview_block(streams), *of_streams, progress_block(found)]
+    header = element("header", element("h1", title), answer, status_block(found), *_warnings(found))
     made = f"Made by selfreminder {__version__} from the records of {_count(len(found.runs), 'run')}."
-    blocks.append(element("footer", note(made)))
+    blocks = [header, *blocks, redo_block(found), element("footer", note(made))]
     return document(title, [block for block in blocks if block is not None])
 
 
@@ -161,10 +160,8 @@ def results_block(results: Sequence[Result], swatches: bool = True) -> Element:
 def accuracy_block(results: Sequence[Result]) -> Element:
     """Show the paper's two panels."""
     first, average = accuracy_panels(results)
-    panels = [
-        panel(heading, line_chart(shown, _label(f"Test accuracy {heading.lower()}", shown)))
-        for heading, shown in (("On the first task", first), ("On all tasks so far", average))
-    ]
+    headings = {"On the first task": first, "On all tasks so far": average}
+    panels = [_over_tasks(heading, f"Test accuracy {heading.lower()}", shown) for heading, shown in headings.items()]
     return section("Accuracy while tasks are learned", plot(panels, legend(first.series), _errors_note(results)))
 
 
@@ -174,7 +171,7 @@ def ratio_block(results: Sequence[Result]) -> Element | None:
     if not drawn:
         return None
     shown = LinePanel("After each task", [trace(each, each.rho_curve) for each in drawn], y_title=RHO, limits=None)
-    made = panel(shown.title, line_chart(shown, _label("Forgetting ratio ρ", shown)))
+    made = _over_tasks(shown.title, "Forgetting ratio ρ", shown)
     return section("Forgetting ratio", plot([made], legend(shown.series), _errors_note(drawn)))
 
 
@@ -226,10 +223,6 @@ def _stream_blocks(found: FolderResults) -> list[Element | None]:
     return [block(found.results) for block in made] if found.results else []
 
 
-def _no_answer(streams: Mapping[str, FolderResults]) -> str:
-    return f"These runs learned {len(streams)} different streams of tasks: each has an answer of its own."
-
-
 def _id(name: str) -> str:
     return re.sub(r"\W+", "-", name)
 
@@ -241,13 +234,14 @@ def _warnings(found: FolderResults) -> list[Element]:
     if found.origin.comparison and found.origin.comparison.untuned:
         said.append(warning(join_untuned(found.origin.comparison.untuned)))
     if redraw := found.origin.redraw:
-        command = f"{redraw} --out"
-        said.append(warning(f"The paper's figures of these runs, and its claims: {command}, with the folder's name."))
+        text = f"The paper's figures of these runs, and its claims: {redraw} --out, with the folder's name."
+        said.append(warning(text))
     return said
 
 
-def _label(what: str, shown: LinePanel) -> str:
-    return f"{what} against tasks learned, of {', '.join(each.name for each in shown.series)}"
+def _over_tasks(heading: str, what: str, shown: LinePanel) -> Element:
+    label = f"{what} against tasks learned, of {', '.join(each.name for each in shown.series)}"
+    return panel(heading, line_chart(shown, label))
 
 
 def _swatch(result: Result) -> Element:
@@ -264,11 +258,7 @@ def _mean(result: Result) -> Element:
 
 def _within_chance(one: Result, other: Result) -> bool:
     """Tell whether the seeds of both leave it open which is better, at 95 % confidence; False with one seed."""
-    averages = [{run.experiment.seed: task_average(run.test)[-1] for run in result.runs} for result in (one, other)]
-    paired = sorted(averages[0].keys() & averages[1].keys())
-    if len(paired) < 2:
-        return False
-    mean, half_width = t_interval([averages[0][seed] - averages[1][seed] for seed in paired])
+    mean, half_width = t_interval(one.leads(other) or [0.0])
     return half_width is not None and half_width >= abs(mean)
 
 

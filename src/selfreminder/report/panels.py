@@ -1,15 +1,116 @@
-"""What charts show, as values: lines, bars and heatmaps. `charts` draws them on pages, `figures` as files."""
+"""What charts show, as values: axes, lines, bars and heatmaps. `charts` draws them on pages, `figures` as files."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from selfreminder._base.errors import SelfReminderError
+from selfreminder.report.html import decimal
 from selfreminder.report.results import Estimate, Result
 
 AVERAGE = "Average of the tasks so far"
 RHO = "ρ (0: as joint training)"
 _MARGIN = 0.25
 """between points and the ends of an axis, in steps"""
+_ZERO, _AFTER_ZERO = 0.04, 0.14
+"""on a logarithmic axis, where zero stands and where the positive values begin"""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values with its ticks: pairs of a value and its label."""
+
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    logarithmic: bool = False
+    has_zero: bool = False
+    """a logarithmic axis with a place of its own for zero, before the others"""
+
+    def share(self, value: float) -> float:
+        """Say how far along the axis a value lies, from 0 to 1."""
+        if not self.logarithmic:
+            return (value - self.low) / (self.high - self.low)
+        if value == 0 and self.has_zero:
+            return _ZERO
+        start = _AFTER_ZERO if self.has_zero else 0.0
+        return start + (1 - start) * math.log(value / self.low) / math.log(self.high / self.low)
+
+    def thinned(self, length: float, size: Callable[[str], float]) -> "Axis":
+        """Leave out ticks, evenly, until their labels of that size do not touch on that length."""
+        for every in range(1, len(self.ticks) + 1):
+            kept = self.ticks[::every]
+            centres = [self.share(value) * length for value, _ in kept]
+            sizes = [size(label) for _, label in kept]
+            gaps = (b - a - (s + t) / 2 for a, b, s, t in zip(centres, centres[1:], sizes, sizes[1:]))
+            if all(gap >= 0 for gap in gaps):
+                return replace(self, ticks=kept)
+        return self
+
+
+def linear(
+    values: Iterable[float],
+    *,
+    limits: tuple[float, float] | None = None,
+    margin: float = 0.0,
+    whole: bool = False,
+    count: int = 5,
+) -> Axis:
+    """Make an axis over all values, with about `count` ticks at 1, 2 or 5 times a power of ten.
+
+    It ends at `limits`, or `margin` of its length beyond the values, or without both at a tick. There are no ticks
+    beyond the values but those; with `whole`, none between whole numbers.
+
+    >>> [label for _, label in linear([0.03, 0.97]).ticks]
+    ['0', '.2', '.4', '.6', '.8', '1']
+    """
+    values = list(values)
+    low, high = limits or (min(values), max(values))
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    step = _nice_step((high - low) / count)
+    if whole:
+        step = max(step, 1.0)
+    if limits is None and not margin:
+        low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    if limits is None:
+        low, high = low - margin * (high - low), high + margin * (high - low)
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    return Axis(low, high, tuple((i * step, _label(i * step, digits)) for i in range(first, last + 1)))
+
+
+def logarithmic(values: Iterable[float], show: Callable[[float], str] = lambda value: f"{value:,g}") -> Axis:
+    """Make a logarithmic axis over positive values, with ticks at powers of ten; zero has a place of its own before.
+
+    >>> [label for _, label in logarithmic([0, 30, 2000]).ticks]
+    ['0', '100', '1,000']
+    """
+    values = list(values)
+    positive = [value for value in values if value > 0]
+    if not positive or min(values) < 0:
+        raise SelfReminderError("a logarithmic axis needs a value above 0, and none below it")
+    low, high = min(positive) / 1.25, max(positive) * 1.25
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)):
+        ticks = [factor * 10.0**power for power in powers for factor in factors]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= 2:
+            break
+    zero = [0.0] if 0 in values else []
+    labelled = tuple((tick, show(tick) if tick else "0") for tick in zero + ticks)
+    return Axis(low, high, labelled, logarithmic=True, has_zero=bool(zero))
+
+
+def _nice_step(step: float) -> float:
+    """Find the least of 1, 2 and 5 times a power of ten that is not far below a step."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1, 2, 5, 10) if 1.25 * factor * power >= step)
+
+
+def _label(value: float, digits: int) -> str:
+    rounded = round(value, digits)
+    return f"{rounded:,.0f}".replace("-", "−") if rounded == int(rounded) else decimal(rounded, digits)
 
 
 @dataclass(frozen=True)
@@ -58,6 +159,13 @@ class LinePanel:
     joined: bool = True
     """False: a scatter plot, without lines"""
 
+    @property
+    def x_axis(self) -> Axis:
+        xs = [x for series in self.series for x, _ in series.points]
+        axis = logarithmic(xs, self.show_x) if self.log else linear(xs, margin=0.03, whole=True, count=10)
+        ticks = tuple((tick, self.show_x(tick)) for tick in self.ticks)
+        return replace(axis, ticks=ticks) if ticks else axis
+
 
 @dataclass(frozen=True)
 class BarPanel:
@@ -86,6 +194,20 @@ class HeatPanel:
 Panel = LinePanel | BarPanel | HeatPanel
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """What a figure shows: panels of one kind, and what is said of them."""
+
+    panels: Sequence[Panel]
+    legend: Sequence[Series | Bars] = ()
+    note: str = ""
+    """what a reader must know of it beside its axes"""
+    errors: str = "standard error"
+    """what error bars show"""
+    seeds: str = ""
+    """of how many it is, where not of all that its lines have"""
+
+
 def trace(result: Result, values: Sequence[Estimate | None], name: str | None = None, **look: str) -> Series:
     """Make a line over tasks of a result's values; `look` may be a colour, a marker, a dash."""
     given = {"colour": result.colour, "marker": result.marker} | look
@@ -104,7 +226,7 @@ def fit_limits(
 ) -> tuple[float, float]:
     """Choose ends of an axis that has room for all points with their errors, and for other values."""
     points = [point for each in series for _, point in each.points]
-    ends = [point.mean + side * (point.stderr or 0.0) for point in points for side in (-1, 1)]
+    ends = [end for point in points for end in point.ends]
     low = math.floor(min([*ends, *more]) / step - _MARGIN) * step
     high = math.ceil(max([*ends, *more]) / step + _MARGIN) * step
     return round(max(low, least), 9), round(min(high, most), 9)

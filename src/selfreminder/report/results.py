@@ -28,6 +28,12 @@ class Estimate:
     mean: float
     stderr: float | None
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """One standard error below the mean and above it."""
+        error = self.stderr or 0.0
+        return self.mean - error, self.mean + error
+
     @classmethod
     def of(cls, values: Sequence[float]) -> "Estimate":
         return cls(*metrics.mean_and_stderr(values))
@@ -140,6 +146,13 @@ class Result:
         """The accuracy matrix over seeds: row t has the test accuracies on tasks 0…t after task t."""
         by_task = zip(*(run.test for run in self.runs), strict=True)
         return [_estimate_curve(rows) for rows in by_task]
+
+    def leads(self, other: "Result") -> list[float]:
+        """Compute by how much its task average at the end is above another's, for each seed that both have."""
+        own, others = (
+            {run.experiment.seed: metrics.task_average(run.test)[-1] for run in result.runs} for result in (self, other)
+        )
+        return [own[seed] - others[seed] for seed in sorted(own.keys() & others.keys())]
 
     def as_dict(self) -> dict[str, Any]:
         """Say it as JSON can."""

@@ -18,20 +18,19 @@ from selfreminder.report.html import Child, element, facts, note, section, table
 def settings_block(found: FolderResults) -> Element:
     """Show the settings that the runs share, then those of each method."""
     runs = found.experiments
-    of = found.origin.scale
-    scale = ("Scale", of, SCALES[of]) if of else ("Scale", "of its own", "")
+    scale = found.origin.scale
     width = _values(runs, "width")
     keeping = [run for run in runs if uses(run.method, "per_class")] or runs
     pairs = [
         ("Benchmark", _values(runs, "benchmark"), _one([benchmark(run.benchmark).summary for run in runs])),
-        scale,
+        ("Scale", scale or "of its own", SCALES[scale] if scale else ""),
         ("Data", _values(runs, "data"), _one([_images(run) for run in runs])),
         ("Tasks", _values(runs, "tasks"), ""),
         ("Epochs", _values(runs, "epochs"), "on each task" + (", at most" if runs[0].plateau else "")),
         ("Batch", _values(runs, "batch_size"), "items"),
         ("Network", _one([benchmark(run.benchmark).model for run in runs]), f"{width} × the paper's width"),
         ("Memory", " or ".join(dict.fromkeys(map(_memory, keeping))), ""),
-        ("Selection", _values(runs, "select"), _one([_selection(run) for run in runs])),
+        ("Selection", _values(runs, "select"), _one([selection_summary(run.select.partition(":")[0]) for run in runs])),
         ("Codec", _values(runs, "codec"), f"logits as {_values(runs, 'logit_codec')}"),
         ("Weight decay", _values(runs, "weight_decay"), ""),
         ("Device", _values(runs, "device"), ""),
@@ -103,10 +102,6 @@ def _images(run: Experiment) -> str:
     count = "all training images" if run.images is None else f"{run.images:,} training images"
     count += f" of each of {len(run.data_sets)} data sets" if len(run.data_sets) > 1 else ""
     return f"{count}, {run.validation:.0%} of them held out for validation"
-
-
-def _selection(run: Experiment) -> str:
-    return selection_summary(run.select.partition(":")[0])
 
 
 def _memory(run: Experiment) -> str:

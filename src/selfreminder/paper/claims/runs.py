@@ -4,15 +4,13 @@ import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
-from selfreminder.paper.figure_results import WORDS
 from selfreminder.paper.reasons import Change, change_runs
-from selfreminder.paper.specs import figure
+from selfreminder.paper.specs import WORDS, figure, figure_runs
 from selfreminder.report.html import decimal
 from selfreminder.report.results import name_settings
 
@@ -68,10 +66,6 @@ class Line:
 
     name: str
     runs: tuple[Records, ...]
-
-    @property
-    def tasks(self) -> int:
-        return self.runs[0].experiment.tasks
 
     def average(self, after: int | None = None) -> Measurement:
         """Measure the accuracy over all tasks so far, after so many; else after the last."""
@@ -129,7 +123,7 @@ class Line:
         return run.tasks[task][name]
 
     def _each(self, number: Callable[[Records, int], float], after: int | None) -> Measurement:
-        count = self.tasks if after is None else after
+        count = self.runs[0].experiment.tasks if after is None else after
         values = tuple(number(run, count - 1) for run in self.runs)
         return Measurement(self.name, values, count)
 
@@ -165,15 +159,11 @@ class Runs:
 
         Raises NotEnoughDataError unless every run that the figure has of it is there, done, and of real data.
         """
-        wanted = {
-            key: e
-            for key, e in _wanted(self.figure, method, self.scale, self._change).items()
-            if all(_has(e, *setting) for setting in settings.items())
-        }
+        wanted = [e for e in self._wanted(method) if all(_has(e, *setting) for setting in settings.items())]
         name = name_settings(method, settings, WORDS)
-        if any(e.has_generated_data for e in wanted.values()):
+        if any(e.has_generated_data for e in wanted):
             raise NotEnoughDataError(f"the images of {self.figure} are made up at scale {self.scale}")
-        found = [self._found[key] for key in wanted if key in self._found]
+        found = [self._found[e.key] for e in wanted if e.key in self._found]
         done = [record for record in found if record.done]
         if len(done) < len(wanted) or not wanted:
             raise LacksRunsError(f"{name} has {len(done)} of {len(wanted)} runs done in {self.figure}")
@@ -185,8 +175,11 @@ class Runs:
 
     def values(self, method: str, setting: str) -> list[Any]:
         """List the values of a setting that the figure shows a method with, in order."""
-        wanted = _wanted(self.figure, method, self.scale, self._change)
-        return sorted({getattr(e, setting) for e in wanted.values()})
+        return sorted({getattr(e, setting) for e in self._wanted(method)})
+
+    def _wanted(self, method: str) -> list[Experiment]:
+        own = [e for e in figure_runs(self.figure, self.scale).values() if e.method == method]
+        return own if self._change is None else change_runs(own, self._change)
 
 
 def check_learned(*lines: Line, than: Line, after: int | None = None) -> None:
@@ -198,12 +191,6 @@ def check_learned(*lines: Line, than: Line, after: int | None = None) -> None:
                 f"{line.name} has not learned its newest tasks, {decimal(own)} against {decimal(tuned)} of "
                 f"{than.name}, more than {100 * NOT_LEARNED:.0f} points below"
             )
-
-
-@cache
-def _wanted(figure_name: str, method: str, scale: str, change: Change | None) -> dict[str, Experiment]:
-    own = [e for e in figure(figure_name).experiments(scale) if e.method == method]
-    return {e.key: e for e in (own if change is None else change_runs(own, change))}
 
 
 def _has(experiment: Experiment, setting: str, value: Any) -> bool:

@@ -114,14 +114,9 @@ class Claim:
         try:
             found = self.finding(runs.of_figure(self.figure))
         except NotEnoughDataError as reason:
+            said, lacks_runs = f"Not enough data: {reason}.", isinstance(reason, LacksRunsError)
             return Verdict(
-                id=self.id,
-                claim=self.text,
-                verdict="not enough data",
-                sentence=f"Not enough data: {reason}.",
-                figure=self.figure,
-                untuned=untuned,
-                lacks_runs=isinstance(reason, LacksRunsError),
+                self.id, self.text, "not enough data", said, self.figure, untuned=untuned, lacks_runs=lacks_runs
             )
         # One that holds just so, such as all of all classes, could not hold better: it says less than the others.
         closest = min(found.checks, key=lambda check: (check.holds, check.holds and not check.slack, check.slack))
