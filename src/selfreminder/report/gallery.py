@@ -3,7 +3,6 @@
 import base64
 import math
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -63,10 +62,11 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
     shown = take_evenly(memory, most)
     inputs = shown.draw(len(shown)).inputs
     seen = {name: pictures(x) for name, x in inputs.items()}
-    rows = list(enumerate(describe_items(shown)))
-    tasks = []
-    for task, of_task in groupby(rows, key=lambda row: row[1]["task"]):
-        tasks.append(_task(task, list(of_task), memory, shown, inputs, seen))
+    logits = [z[:width] for z, width in zip(shown.logits.tolist(), shown.widths.tolist())]
+    cards: dict[int, dict[int | None, list[Element]]] = {}
+    for row, (item, z) in enumerate(zip(describe_items(shown), logits)):
+        card = _card(row, item, z, inputs, seen)
+        cards.setdefault(item["task"], {}).setdefault(item["label"], []).append(card)
     links = [element("a", f"Task {task}", href=f"#task-{task}") for task in shown.counts]
     left_out = f"{len(shown):,} of {len(memory):,} items are shown, evenly of every task and of its classes."
     return element(
@@ -75,7 +75,7 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
         *_caption(shown, seen),
         note(left_out) if len(shown) < len(memory) else None,
         element("nav", *links, aria_label="Tasks") if len(links) > _FEW_TASKS else None,
-        *tasks,
+        *(_task(task, by_label, memory.counts[task]) for task, by_label in cards.items()),
         class_="gallery",
     )
 
@@ -119,20 +119,8 @@ def _caption(shown: Memory, seen: dict[str, Pictures | None]) -> list[Element]:
     return [element("p", *said, class_="note"), *([note(" ".join(texts))] if texts else [])]
 
 
-def _task(
-    task: int,
-    rows: list[tuple[int, dict[str, Any]]],
-    memory: Memory,
-    shown: Memory,
-    inputs: dict[str, Tensor],
-    seen: dict[str, Pictures | None],
-) -> Element:
-    own = torch.tensor([row for row, _ in rows])
-    widths = shown.widths.cpu()[own].tolist()
-    logits = [z[:width] for z, width in zip(shown.logits.cpu()[own].tolist(), widths)]
-    cards: dict[int | None, list[Element]] = {}
-    for (row, item), z in zip(rows, logits):
-        cards.setdefault(item["label"], []).append(_card(row, item, z, inputs, seen))
+def _task(task: int, cards: dict[int | None, list[Element]], in_all: int) -> Element:
+    """Show a task's items by class; `in_all` is how many it has, those that are not shown among them."""
     labels = sorted(cards, key=lambda label: (label is None, label))
     classes = [
         element(
@@ -143,9 +131,9 @@ def _task(
         )
         for label in labels
     ]
-    widest = min(max(map(len, cards.values())), _MOST_IN_A_ROW)
-    in_all = memory.counts[task]
-    count = _count(in_all, "item") if len(rows) == in_all else f"{len(rows):,} of {in_all:,} items"
+    lengths = [len(of_class) for of_class in cards.values()]
+    widest = min(max(lengths), _MOST_IN_A_ROW)
+    count = _count(in_all, "item") if sum(lengths) == in_all else f"{sum(lengths):,} of {in_all:,} items"
     heading = element("h2", f"Task {task}", element("small", count))
     body = element("div", *classes, class_="classes", style=f"--widest: {widest}")
     return element("section", heading, body, id=f"task-{task}")

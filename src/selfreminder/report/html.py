@@ -66,7 +66,7 @@ def decimal(value: float, digits: int = 3) -> str:
     return re.sub(r"^(-?)0\.", r"\1.", text).replace("-", "−")
 
 
-def in_words(estimate: Estimate | None, digits: int = 3) -> str:
+def in_words(estimate: Estimate | None) -> str:
     """Write mean ± standard error.
 
     >>> in_words(Estimate(0.885, 0.0021)), in_words(Estimate(0.885, None)), in_words(None)
@@ -74,8 +74,8 @@ def in_words(estimate: Estimate | None, digits: int = 3) -> str:
     """
     if estimate is None:
         return "–"
-    error = "" if estimate.stderr is None else f" ± {decimal(estimate.stderr, digits)}"
-    return decimal(estimate.mean, digits) + error
+    error = "" if estimate.stderr is None else f" ± {decimal(estimate.stderr)}"
+    return decimal(estimate.mean) + error
 
 
 # Blocks -------------------------------------------------------------------------------------------------------

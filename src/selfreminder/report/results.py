@@ -199,17 +199,12 @@ def group_runs(runs: Iterable[Records], name: Callable[[Experiment], str] | None
         alike = methods[experiment.method]
         values = experiment.as_dict()
         settings = {field: values[field] for field in varying(alike)}
+        said = name(experiment) if name else name_settings(experiment.method, settings)
         is_reference = method_facts(experiment.method).is_reference
+        measured_against = group if is_reference else references.get(_agreeing(experiment), ())
         colour, marker = look(experiment.method, list(methods))
-        found.append(
-            Result(
-                name=name(experiment) if name else name_settings(experiment.method, settings),
-                runs=tuple(group),
-                references=tuple(group if is_reference else references.get(_agreeing(experiment), ())),
-                colour=colour,
-                marker=other_marker(marker, alike.index(experiment)),
-            )
-        )
+        marker = other_marker(marker, alike.index(experiment))
+        found.append(Result(said, tuple(group), tuple(measured_against), colour, marker))
     return found
 
 
@@ -223,8 +218,13 @@ def name_settings(
     >>> name_settings("icarl", {"per_class": 5}, {"per_class": "{} per class".format})
     'icarl (5 per class)'
     """
-    own = words or {}
-    said = [own[field](value) if field in own else _say(field, value) for field, value in settings.items()]
+    said = []
+    for field, value in settings.items():
+        if words and field in words:
+            said.append(words[field](value))
+        else:
+            called = _NAMES.get(field, field.replace("_", " "))
+            said.append(f"{called} {'default' if value is None else show(value)}")
     return f"{method} ({', '.join(said)})" if said else method
 
 
@@ -240,10 +240,6 @@ def count_seeds(results: Iterable[Result]) -> str:
 def sort_best_first(results: Iterable[Result]) -> list[Result]:
     """Sort results by their task average at the end; those that are equal, by name."""
     return sorted(results, key=lambda result: (-result.task_average.mean, result.name))
-
-
-def _say(field: str, value: Any) -> str:
-    return f"{_NAMES.get(field, field.replace('_', ' '))} {'default' if value is None else show(value)}"
 
 
 def _agreeing(experiment: Experiment) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
 from selfreminder.paper.reasons import Change, change_runs
-from selfreminder.paper.specs import WORDS, figure, figure_runs
+from selfreminder.paper.specs import WORDS, figure_runs
 from selfreminder.report.html import decimal
 from selfreminder.report.results import name_settings
 
@@ -145,7 +145,7 @@ class Runs:
     def of_figure(self, name: str) -> "Runs":
         """Give the same records, seen as the runs of a figure."""
         other = copy.copy(self)
-        other.figure = figure(name).name
+        other.figure = name
         return other
 
     def changed(self, change: Change) -> "Runs":

@@ -157,14 +157,15 @@ def list_claims() -> list[Claim]:
 def judge(records: Iterable[Records], scale: str) -> list[Verdict]:
     """Judge every claim, from the records of figures at a scale, in whatever order."""
     runs = Runs(records, scale)
-    return [_with_reasons(claim, claim(runs), runs) for claim in list_claims()]
-
-
-def _with_reasons(judged: Claim, verdict: Verdict, runs: Runs) -> Verdict:
-    if verdict.verdict == "held" or verdict.lacks_runs:
-        return verdict
-    found = find_reasons(runs.scale, claim=judged.id)
-    return replace(verdict, tested=tuple(Tested(each.text, judged(runs.changed(each.change))) for each in found))
+    verdicts: list[Verdict] = []
+    for claim in list_claims():
+        verdict = claim(runs)
+        if verdict.verdict != "held" and not verdict.lacks_runs:
+            reasons = find_reasons(scale, claim=claim.id)
+            tested = tuple(Tested(each.text, claim(runs.changed(each.change))) for each in reasons)
+            verdict = replace(verdict, tested=tested)
+        verdicts.append(verdict)
+    return verdicts
 
 
 def as_json(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Any]]:
