@@ -20,14 +20,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from selfreminder.paper.figures_memory import (
-    DASHES,
-    compare_bytes,
-    compare_bytes_with_heads,
-    compare_sizes,
-    show_confusion,
-    show_logits,
-)
+from selfreminder.paper import figures_memory
 from selfreminder.paper.specs import FigureResults
 from selfreminder.report.charts import HEAT
 from selfreminder.report.figures import STYLE, draw_lines, line_style, save, styled
@@ -85,7 +78,7 @@ def _rho(found: FigureResults) -> Drawing | None:
         place, share = widths.index(line.experiment.width), Fraction(line.experiment.width / widths[0])
         name = line.method if place == 0 else f"{line.method}, {share.limit_denominator(64)} of the width"
         marker = look(line.method, [])[1] if place == 0 else line.marker
-        small.append(trace(line, line.rho_curve, name, marker=marker, dash=DASHES[2 * place]))
+        small.append(trace(line, line.rho_curve, name, marker=marker, dash=figures_memory.DASHES[2 * place]))
     panels = _ratio_panels([("The network's own width", own), ("Small models", small)])
     return Drawing(panels, _shared_legend(panels)) if panels else None
 
@@ -273,13 +266,13 @@ _DRAWINGS: dict[str, Callable[[FigureResults], Drawing | None]] = {
     "permuted": _accuracy,
     "nonlinear": _accuracy,
     "color": _color,
-    "memory-sizes": compare_sizes,
-    "logit-bars": show_logits,
-    "heatmaps": show_confusion,
+    "memory-sizes": figures_memory.compare_sizes,
+    "logit-bars": figures_memory.show_logits,
+    "heatmaps": figures_memory.show_confusion,
     "rho": _rho,
     "selection": _selection,
     "generative-replay": _accuracy,
-    "bytes": compare_bytes,
-    "bytes-split": compare_bytes_with_heads,
+    "bytes": figures_memory.compare_bytes,
+    "bytes-split": figures_memory.compare_bytes_with_heads,
     "mixture": _mixture,
 }

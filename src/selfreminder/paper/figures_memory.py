@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from selfreminder._base.sizes import show_bytes
 from selfreminder.metrics import diagonal
@@ -225,7 +226,7 @@ def show_confusion(found: FigureResults) -> Drawing:
 def _kept(line: Result) -> float:
     """Compute what of the diagonal after the first task is left after the second, mean over seeds."""
     diagonals = [[diagonal(task["probe"]["confusion"]) for task in run.tasks[:2]] for run in line.runs]
-    return math.fsum(after / before if before else math.nan for before, after in diagonals) / len(diagonals)
+    return fmean(after / before if before else math.nan for before, after in diagonals)
 
 
 def _shares(counts: list[list[float]]) -> list[list[float]]:
@@ -234,4 +235,4 @@ def _shares(counts: list[list[float]]) -> list[list[float]]:
 
 def _over_seeds(line: Result, task: int, name: str) -> list[list[float]]:
     matrices = [run.tasks[task]["probe"][name] for run in line.runs]
-    return [[math.fsum(cell) / len(cell) for cell in zip(*rows)] for rows in zip(*matrices)]
+    return [[fmean(cell) for cell in zip(*rows)] for rows in zip(*matrices)]

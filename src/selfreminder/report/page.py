@@ -10,19 +10,7 @@ from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.metrics import t_interval
 from selfreminder.report.charts import heat_scale, heatmap, legend, line_chart, swatch
 from selfreminder.report.folder_results import FolderResults
-from selfreminder.report.html import (
-    Child,
-    decimal,
-    document,
-    element,
-    note,
-    number,
-    panel,
-    plot,
-    section,
-    table,
-    warning,
-)
+from selfreminder.report.html import decimal, document, element, note, number, panel, plot, section, table, warning
 from selfreminder.report.panels import RHO, HeatPanel, LinePanel, accuracy_panels, trace
 from selfreminder.report.results import Result, count_seeds
 from selfreminder.report.settings import redo_block, settings_block
@@ -61,7 +49,7 @@ def render_comparison(found: FolderResults) -> str:
 
 def overview_block(streams: Mapping[str, FolderResults]) -> Element:
     """Say, where runs learned different tasks, what is best on which, with links to their blocks."""
-    rows: list[list[Child]] = []
+    rows: list[list[Element | str]] = []
     for name, found in streams.items():
         done = f"{found.done} of {len(found.experiments)}"
         if not found.results:
@@ -95,7 +83,7 @@ def answer_block(found: FolderResults) -> Element:
     named = list(plain.values())
     name = f"Fine-tuning by {best.name}" if best.is_fine_tuning else best.name
     tasks = _count(len(best.average_curve), "task")
-    said: list[Child] = [
+    said: list[Element | str] = [
         element("strong", name, class_="short" if len(name) < _SHORT else None),
         " keeps an accuracy of ",
         _mean(best),

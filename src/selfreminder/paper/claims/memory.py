@@ -3,8 +3,7 @@
 Those of C14 compare selections of fsr-logit on non-linear MNIST: nobody is asked to have learned as fine-tuning has.
 """
 
-import math
-from statistics import correlation
+from statistics import correlation, fmean
 
 from selfreminder.metrics import diagonal
 from selfreminder.paper.claims.checks import above, at_least, at_least_equal, equal, noticeably_above
@@ -101,13 +100,13 @@ def c11(runs: Runs) -> Finding:
     """
     logit = runs.line("fsr-logit", per_class=10)
     before, after = (logit.probes(task, "logit_mean") for task in (0, 1))
-    own = [_mean([row[k] >= max(row) for k, row in enumerate(means)]) for means in after]
+    own = [fmean([row[k] >= max(row) for k, row in enumerate(means)]) for means in after]
     alike = [correlation(_flat(a), _flat(b)) for a, b in zip(before, after)]
     shares = Measurement("the share of classes with the largest mean logit", tuple(own), 2, points=False)
     alikes = Measurement("the correlation of mean logits", tuple(alike), 2, points=False)
     deviations = {
-        f"deviation of logits after task {task + 1}": _mean(
-            [_mean(_flat(m)) for m in logit.probes(task, "logit_deviation")]
+        f"deviation of logits after task {task + 1}": fmean(
+            fmean(_flat(m)) for m in logit.probes(task, "logit_deviation")
         )
         for task in (0, 1)
     }
@@ -147,10 +146,6 @@ def _kept_diagonal(line: Line) -> Measurement:
 
 def _flat(matrix: list[list[float]]) -> list[float]:
     return [value for row in matrix for value in row]
-
-
-def _mean(values: list[float] | list[bool]) -> float:
-    return math.fsum(values) / len(values)
 
 
 @claim("C14a", "selection", "herding is the best selection at one point per class")

@@ -1,9 +1,9 @@
 """The runs that a claim is about, and the numbers that it takes from them: one for each seed."""
 
 import copy
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from selfreminder.experiment.records import Records, index_by_key
@@ -49,7 +49,7 @@ class Measurement:
 
     @property
     def mean(self) -> float:
-        return math.fsum(self.values) / len(self.values)
+        return fmean(self.values)
 
     def minus(self, other: "Measurement") -> "Measurement":
         differences = tuple(a - b for a, b in zip(self.values, other.values, strict=True))
@@ -78,7 +78,7 @@ class Line:
 
     def newest(self, after: int | None = None) -> Measurement:
         """Measure the accuracy on a task that has just been learned, mean over the tasks."""
-        return self._each(lambda run, t: math.fsum(run.test[i][i] for i in range(t + 1)) / (t + 1), after)
+        return self._each(lambda run, t: fmean(run.test[i][i] for i in range(t + 1)), after)
 
     def forgetting(self) -> Measurement:
         """Measure the forgetting, see `metrics.forgetting`."""
