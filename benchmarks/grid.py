@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from selfreminder.experiment.pool.grid import Grid
-from selfreminder.experiment.pool.progress import Done
+from selfreminder.experiment.pool.process import Done
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.status import read_status
 

@@ -13,7 +13,7 @@ def main() -> int:
         )
         return 2
     try:
-        from selfreminder.cli.main import main as command_line  # noqa: PLC0415 - needs the extra `cli`
+        from selfreminder.cli import main as command_line  # noqa: PLC0415 - needs the extra `cli`
 
         return command_line()
     except KeyboardInterrupt:  # while it was starting

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from selfreminder.cli.main import main
+from selfreminder.cli import main
 from selfreminder.experiment.folder import claimed
 from selfreminder.memory.file import save_memory
 from selfreminder.memory.memory import Memory
@@ -241,7 +241,7 @@ def modules_of(code: str) -> set[str]:
 def test_imports_are_as_light_as_they_can_be() -> None:
     """Help needs neither torch nor numpy; the library needs torch, numpy and safetensors only."""
     silent = "with contextlib.redirect_stdout(io.StringIO()): m.main(['--help'])"
-    help_only = modules_of(f"import selfreminder.cli.main as m, contextlib, io\n{silent}")
+    help_only = modules_of(f"import selfreminder.cli as m, contextlib, io\n{silent}")
     assert not {"torch", "numpy", "matplotlib"} & help_only
     assert "torch" not in modules_of("import selfreminder")
     library = modules_of("from selfreminder import Reminder")

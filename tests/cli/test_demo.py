@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from selfreminder import benchmarks, methods
-from selfreminder.cli.main import main
+from selfreminder.cli import main
 
 pytestmark = pytest.mark.slow
 

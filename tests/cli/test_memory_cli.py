@@ -20,7 +20,7 @@ from PIL import Image
 from selfreminder import Reminder
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.main import main
+from selfreminder.cli import main
 from selfreminder.memory.file import hash_items, open_memory, save_memory
 from selfreminder.memory.fingerprint import fingerprint_model
 from selfreminder.memory.memory import Memory

@@ -16,7 +16,7 @@ import pytest
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size
-from selfreminder.cli.main import main
+from selfreminder.cli import main
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import JOURNAL, claimed
 from selfreminder.experiment.records import RECORDS, read_records

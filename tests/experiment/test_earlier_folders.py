@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from selfreminder import records
-from selfreminder.cli.main import main
+from selfreminder.cli import main
 from selfreminder.experiment.folder import EARLIER_COMPARISON, GRID
 from selfreminder.experiment.records import RECORDS
 

@@ -20,21 +20,21 @@ from rich.console import Console
 from selfreminder._base.atomic import replace_file
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.lock import LockedError, is_locked, locked
-from selfreminder.cli import grid_command
+from selfreminder.cli import grid_command, main
 from selfreminder.cli.grid_command import failure_lines
-from selfreminder.cli.main import main
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import GRID, claimed, read_grid, write_grid
-from selfreminder.experiment.pool import estimate, progress, worker
+from selfreminder.experiment.pool import estimate, worker
 from selfreminder.experiment.pool.estimate import RunTimes
 from selfreminder.experiment.pool.grid import Grid
-from selfreminder.experiment.pool.process import Job, Worker
-from selfreminder.experiment.pool.progress import (
+from selfreminder.experiment.pool.process import (
     FAILURE,
     TRACE,
     Done,
     Failed,
+    Job,
     Progress,
+    Worker,
     is_given_up,
     keep_failure,
     read_failure,
@@ -141,7 +141,7 @@ def test_which_failures_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert is_given_up(again)
     assert read_failure(tmp_path / "new") == again
     assert not is_given_up(replace(again, kind="system"))  # a full disk is not the run's fault
-    monkeypatch.setattr(progress, "__version__", "99.0")
+    monkeypatch.setattr("selfreminder.experiment.pool.process.__version__", "99.0")
     assert not is_given_up(again)  # a new version may do better
     (tmp_path / "new" / FAILURE).write_text("{")
     assert read_failure(tmp_path / "new") is None

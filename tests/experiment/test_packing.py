@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.cli.main import main
+from selfreminder.cli import main
 from selfreminder.experiment.folder import run_folders
 from selfreminder.experiment.pool.grid import Grid
-from selfreminder.experiment.pool.progress import Done
+from selfreminder.experiment.pool.process import Done
 from selfreminder.experiment.records import PACKED, RECORDS, pack_records, read_folder, read_packed, read_records
 from selfreminder.experiment.run import run
 from selfreminder.experiment.status import read_status

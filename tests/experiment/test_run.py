@@ -24,7 +24,7 @@ from selfreminder.benchmarks.stream import Split
 from selfreminder.experiment.catalogue import benchmark, read_catalogue
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.pool.grid import Grid
-from selfreminder.experiment.pool.progress import Done, Failed, Progress
+from selfreminder.experiment.pool.process import Done, Failed, Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, read_records
 from selfreminder.experiment.run import _Run, run, stream_of
 from selfreminder.experiment.spec import Experiment

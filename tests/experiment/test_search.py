@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.cli.main import main
+from selfreminder.cli import main
 from selfreminder.experiment.folder import read_grid
 from selfreminder.experiment.pool.grid import Grid
-from selfreminder.experiment.pool.progress import Done, Failed, Left, Progress
+from selfreminder.experiment.pool.process import Done, Failed, Left, Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS
 from selfreminder.experiment.run import run
 from selfreminder.experiment.status import read_status

@@ -14,7 +14,7 @@ from selfreminder import data
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks.models import MODELS, build_model
 from selfreminder.benchmarks.stream import Stream
-from selfreminder.cli.main import main
+from selfreminder.cli import main
 from selfreminder.data import source
 from selfreminder.data.readers import CIFAR_LABELS, generate_images
 from selfreminder.experiment.catalogue import benchmark

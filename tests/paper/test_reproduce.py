@@ -21,11 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreminder._base.errors import DataError
-from selfreminder.cli import grid_command
+from selfreminder.cli import grid_command, main
 from selfreminder.cli import reproduce as command
-from selfreminder.cli.main import main
 from selfreminder.experiment.pool.grid import Grid, Job
-from selfreminder.experiment.pool.progress import Done
+from selfreminder.experiment.pool.process import Done
 from selfreminder.experiment.records import RECORDS, Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import task_average

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from selfreminder.cli.main import main
+from selfreminder.cli import main
 from selfreminder.experiment.folder import GRID, read_grid
 from selfreminder.experiment.pool.grid import Grid
-from selfreminder.experiment.pool.progress import Done
+from selfreminder.experiment.pool.process import Done
 from selfreminder.experiment.records import PACKED, pack_records, read_packed
 from selfreminder.experiment.spec import Experiment
 from selfreminder.paper.claims import as_json

@@ -16,8 +16,7 @@ import pytest
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size, show_bytes
-from selfreminder.cli import grid_command
-from selfreminder.cli.main import app, main
+from selfreminder.cli import app, grid_command, main
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import Origin, read_origin, run_folders, with_command, write_grid
 from selfreminder.experiment.pool.grid import Grid

@@ -1,17 +1,16 @@
 """`selfreminder compare`: run methods on a benchmark, then a table and the paper's two panels."""
 
 import json as json_format
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.cli.grid_command import Running, describe, draw_results, keep_table, run_grid, write_summary
+from selfreminder.cli.grid_command import Running, describe, draw_results, run_grid, write_summary
 from selfreminder.cli.terminal import Extent, MemorySize, Out, Whole, make_comparison, print_table, tabulate_results
 from selfreminder.experiment.comparison import Comparison
-from selfreminder.experiment.folder import check_same_comparison, claimed
+from selfreminder.experiment.folder import TABLE, check_same_comparison, claimed, keep_copy
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.tuning.tuned import join_untuned
@@ -63,18 +62,15 @@ def compare(
         Folder for records and figures; by default a folder in ./runs named by what is compared.
     """
     running = running or Running()
-    comparison = replace(
-        make_comparison(benchmark, scale, methods, memory, extent, device, tuned, seeds=seeds),
-        select=select,
-        codec=codec,
-        logit_codec=logit_codec,
-    )
+    items = {"select": select, "codec": codec, "logit_codec": logit_codec}
+    of_scale = {"scale": scale, "seeds": seeds, "device": device, "tuned": tuned}
+    comparison = make_comparison(benchmark, methods, memory, extent, **of_scale, **items)
     running.check()
     running.fetch_data(comparison.experiments)
     folder = out or Path("runs") / comparison.name
     with claimed(folder, "comparison", patience=1.0):
         check_same_comparison(folder, comparison)
-        keep_table(folder, tuned)
+        keep_copy(tuned, folder / TABLE)
         about = describe(folder, tuned, comparison=comparison.as_dict())
         grid = running.make_grid(comparison.experiments, folder, about)
         return run_grid(grid, lambda: _present(comparison, grid, running.json), lambda _: _refuse_mistakes(grid))

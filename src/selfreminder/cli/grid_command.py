@@ -22,9 +22,9 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder.cli import COMMAND_LINE
 from selfreminder.cli.data import fetch
 from selfreminder.cli.terminal import Flag, show_time, whole_number
-from selfreminder.experiment.folder import TABLE, keep_copy, with_command
+from selfreminder.experiment.folder import TABLE, with_command
 from selfreminder.experiment.pool.grid import Grid, Job
-from selfreminder.experiment.pool.progress import Done, Failed, is_given_up
+from selfreminder.experiment.pool.process import Done, Failed, is_given_up
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.results import Result
 
@@ -75,12 +75,6 @@ class Running:
 def describe(folder: Path, tuned: Path | None = None, **about: Any) -> dict[str, Any]:
     """Say what `grid.json` is to say of a folder: the command as it was typed, and what that is about."""
     return with_command(folder, COMMAND_LINE.get(), about | ({} if tuned is None else {"tuned": TABLE}))
-
-
-def keep_table(folder: Path, tuned: Path | None) -> None:
-    """Keep a table that the command was given beside the runs."""
-    if tuned is not None:
-        keep_copy(tuned, folder / TABLE)
 
 
 def all_done(grid: Grid) -> bool:

@@ -1,6 +1,7 @@
 """`selfreminder memory`: list, show, export, delete, verify."""
 
 import json as json_format
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ import selfreminder
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.terminal import Whole, print_rows, print_table
+from selfreminder.cli.terminal import Json, Out, Whole, print_rows, print_table
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.query import COLUMNS, describe_items, find_absent, find_matching
 from selfreminder.report.gallery import MOST, render_gallery
@@ -37,42 +38,31 @@ class Which:
         return find_matching(memory, where=self.where, ids=self.id, older_than=self.older_than)
 
 
+File = Annotated[Path, Parameter(help="A memory file, such as Reminder.save writes.")]
 _ALL = Which()
 
 
-def show_items(file: Path, *, which: Which = _ALL, json: bool = False) -> None:
-    """List the items of a memory file: id, task, label, source, time, selection, and a hash of inputs and logits.
-
-    Parameters
-    ----------
-    file
-        A memory file, such as Reminder.save writes.
-    json
-        Print JSON.
-    """
+def show_items(file: File, *, which: Which = _ALL, json: Json = False) -> None:
+    """List the items of a memory file: id, task, label, source, time, selection, and a hash of inputs and logits."""
     memory = selfreminder.open_memory(file)
     rows = describe_items(memory.take(which.of(memory)))
     if json:
         print(json_format.dumps({"results": rows}))
         return
-    print_table(COLUMNS, [["-" if value is None else str(value) for value in row.values()] for row in rows])
+    _print_dicts(COLUMNS, rows)
 
 
-def show(file: Path, *, html: Path | None = None, most: Whole = MOST, json: bool = False) -> None:
+def show(file: File, *, html: Path | None = None, most: Whole = MOST, json: Json = False) -> None:
     """Summarise a memory file: how many items of which task and class, in how many bytes, and who recorded them.
 
     Model and transform are fingerprints; seen is how many items went by where a stream was observed.
 
     Parameters
     ----------
-    file
-        A memory file, such as Reminder.save writes.
     html
         Write a page with pictures and logits of the items to this file: one file that needs no network.
     most
         Items on that page at most, evenly of every task and of its classes.
-    json
-        Print JSON.
     """
     memory = selfreminder.open_memory(file)
     about = _summary(file, memory)
@@ -95,31 +85,21 @@ def show(file: Path, *, html: Path | None = None, most: Whole = MOST, json: bool
             ("sha256", about["sha256"]),
         ],
     )
-    columns = ["task", "items", "classes", "model", "transform", "seen"]
-    print_table(
-        columns,
-        [["-" if row[key] is None else str(row[key]) for key in columns] for row in about["tasks"]],
-    )
+    _print_dicts(["task", "items", "classes", "model", "transform", "seen"], about["tasks"])
     if html is not None:
-        left = len(memory) - most
-        print(
-            f"{html}: {f'{most} of {len(memory)} items, --most {len(memory)} shows all' if left > 0 else 'all items'}"
-        )
+        shown = f"{most} of {len(memory)} items, --most {len(memory)} shows all" if len(memory) > most else "all items"
+        print(f"{html}: {shown}")
 
 
 def export_items(
-    file: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], which: Which = _ALL, json: bool = False
+    file: File, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], which: Which = _ALL, json: Json = False
 ) -> int:
     """Write items to a new folder: images as PNG, logits and the rest as items.csv, other inputs as inputs.npz.
 
     Parameters
     ----------
-    file
-        A memory file, such as Reminder.save writes.
     out
         The folder to make; one that holds something is left alone.
-    json
-        Print JSON.
     """
     memory = selfreminder.open_memory(file)
     chosen = memory.take(which.of(memory))
@@ -140,9 +120,9 @@ def delete(
     file: Path,
     *,
     which: Which = _ALL,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    out: Out = None,
     dry_run: bool = False,
-    json: bool = False,
+    json: Json = False,
 ) -> int:
     """Delete items from a memory file. Exit code 1 if there are none of those.
 
@@ -154,8 +134,6 @@ def delete(
         Write what is left to this new file instead.
     dry_run
         Only say what would be deleted.
-    json
-        Print JSON.
     """
     if which == _ALL:
         raise SelfReminderError("which items? Say it by --id 3,5,10-20, --where task=0,label=3 or --older-than 90d")
@@ -195,16 +173,14 @@ def delete(
     return 0
 
 
-def verify(file: Path) -> None:
-    """Check that a memory file is whole, unchanged, and of a schema that this version reads.
-
-    Parameters
-    ----------
-    file
-        A memory file, such as Reminder.save writes.
-    """
+def verify(file: File) -> None:
+    """Check that a memory file is whole, unchanged, and of a schema that this version reads."""
     memory = selfreminder.open_memory(file)
     print(f"{file}: good, {len(memory)} items, sha256 {selfreminder.memory_hash(file)}")
+
+
+def _print_dicts(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    print_table(columns, [["-" if row[name] is None else str(row[name]) for name in columns] for row in rows])
 
 
 def _summary(file: Path, memory: Memory) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from selfreminder.cli.grid_command import Running, describe, run_grid
 from selfreminder.cli.terminal import Flag, Out, Whole, print_rows
 from selfreminder.experiment.folder import claimed, read_about, refuse_others, write_grid
 from selfreminder.experiment.pool.grid import Grid, Job
-from selfreminder.experiment.pool.progress import Done
+from selfreminder.experiment.pool.process import Done
 from selfreminder.paper.claims import summarize
 from selfreminder.paper.reasons import Reason, find_reasons
 from selfreminder.paper.specs import FIGURES, Figure, FigureResults, experiments

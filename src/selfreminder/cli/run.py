@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from selfreminder.cli.grid_command import Running, describe, draw_results, keep_table, run_grid, write_summary
+from selfreminder.cli.grid_command import Running, describe, draw_results, run_grid, write_summary
 from selfreminder.cli.terminal import Flag, Out, print_table, tabulate_results
 from selfreminder.experiment.catalogue import uses
-from selfreminder.experiment.folder import claimed, keep_copy, show, varying, write_grid
+from selfreminder.experiment.folder import TABLE, claimed, keep_copy, show, varying, write_grid
 from selfreminder.experiment.pool.grid import Grid
-from selfreminder.experiment.pool.progress import Done, Failed
+from selfreminder.experiment.pool.process import Done, Failed
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.sweep import Sweep, read_sweep
@@ -65,7 +65,7 @@ def run(
         with claimed(folder, "spec"):
             write_grid(folder, experiments, about)
             keep_copy(spec, folder / SPEC)
-            keep_table(folder, tuned)
+            keep_copy(tuned, folder / TABLE)
     grid = running.make_grid(experiments, folder, about, check_first=False)
     if dry_run:
         _plan(grid, running.json)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 from rich import box
@@ -29,6 +29,7 @@ def whole_number(_: object, tokens: Sequence[Token]) -> int:
 Whole = Annotated[int, Parameter(converter=whole_number)]
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 Flag = Annotated[bool, Parameter(negative="")]
+Json = Annotated[bool, Parameter(help="Print JSON.")]
 
 
 @Parameter(name="*")
@@ -58,37 +59,19 @@ class Extent:
 
 
 def make_comparison(
-    benchmark: str,
-    scale: str,
-    methods: str | None,
-    memory: MemorySize | None,
-    extent: Extent | None,
-    device: str,
-    tuned: Path | None,
-    *,
-    seeds: int | None,
+    benchmark: str, methods: str | None, memory: MemorySize | None, extent: Extent | None, **settings: Any
 ) -> Comparison:
-    """Make the comparison that options ask for."""
-    extent = extent or Extent()
-    return Comparison(
-        benchmark=benchmark,
-        scale=scale,
-        methods=() if methods is None else _method_names(methods),
-        seeds=seeds,
-        size=None if memory is None else Size(memory.per_class, memory.per_task, memory.budget),
-        tasks=extent.tasks,
-        epochs=extent.epochs,
-        width=extent.width,
-        device=device,
-        tuned=tuned,
-    )
-
-
-def _method_names(methods: str) -> tuple[str, ...]:
-    names = [name.strip() for name in methods.split(",")]
+    """Make the comparison that options ask for; `settings` are those that it takes as they are."""
+    names = [] if methods is None else [name.strip() for name in methods.split(",")]
     if not all(names):
         raise SelfReminderError(f"'{methods}' names no method at some place: write for example adam,fsr-logit")
-    return tuple(dict.fromkeys(names))
+    return Comparison(
+        benchmark=benchmark,
+        methods=tuple(dict.fromkeys(names)),
+        size=None if memory is None else Size(**vars(memory)),
+        **vars(extent or Extent()),
+        **settings,
+    )
 
 
 def show_time(seconds: float | None) -> str:

@@ -80,7 +80,7 @@ def tune(
         Folder for runs, figures and the table; by default a folder in ./runs named by what is tuned.
     """
     running = running or Running()
-    comparison = make_comparison(benchmark, scale, methods, memory, extent, device, tuned, seeds=1)
+    comparison = make_comparison(benchmark, methods, memory, extent, scale=scale, device=device, tuned=tuned, seeds=1)
     tuning = Tuning(
         comparison=comparison,
         fields=() if fields is None else tuple(name.strip().replace("-", "_") for name in fields.split(",")),

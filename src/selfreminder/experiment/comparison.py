@@ -112,11 +112,6 @@ class Comparison:
         found = (describe_untuned(self.benchmark, self.scale, name, self.size, self.tuned) for name in names)
         return [said for said in found if said is not None]
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What may not differ within a folder."""
-        return shared_settings(self.experiments[0])
-
     def as_dict(self) -> dict[str, Any]:
         """What was asked for, as JSON can say it, but for the table of strengths."""
         said = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "tuned"}

@@ -213,7 +213,7 @@ def check_same_comparison(folder: Path, comparison: Comparison) -> None:
     """Refuse a folder whose runs differ from a comparison's in more than methods, seeds and what is their own."""
     if not run_folders(folder):
         return
-    ours, theirs = comparison.identity, _read_identity(folder)
+    ours, theirs = shared_settings(comparison.experiments[0]), _read_identity(folder)
     if differing := sorted(name for name in ours if theirs.get(name) != ours[name]):
         raise SelfReminderError(
             f"{folder} holds another experiment, of other {', '.join(differing)}: choose another folder with --out"
@@ -231,10 +231,11 @@ def _read_identity(folder: Path) -> dict[str, Any]:
         raise SelfReminderError(f"{path} is damaged: choose another folder with --out") from None
 
 
-def keep_copy(given: Path, path: Path) -> None:
-    """Keep a file that a command was given beside the runs."""
-    with replace_file(path) as copy:
-        copy.write_bytes(given.read_bytes())
+def keep_copy(given: Path | None, path: Path) -> None:
+    """Keep a file beside the runs, if a command was given one."""
+    if given is not None:
+        with replace_file(path) as copy:
+            copy.write_bytes(given.read_bytes())
 
 
 # What a run is called -------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from selfreminder.benchmarks import make_stream
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.stream import Split, Stream, StreamSpec, Task
 from selfreminder.experiment.catalogue import benchmark
-from selfreminder.experiment.pool.progress import Progress
+from selfreminder.experiment.pool.process import Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, Records, Writer, read_folder, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.state import RunState
@@ -112,16 +112,9 @@ class _Run:
         self.watch, self.stop, self.save_every = watch, stop, save_every
         if experiment.device.startswith("cuda") and not torch.cuda.is_available():
             raise SelfReminderError(f"device {experiment.device}: torch finds no CUDA here; use --device cpu")
-        settings = {
-            "strength": experiment.strength,
-            "size": experiment.size,
-            "select": experiment.select,
-            "codec": experiment.codec,
-            "logit_codec": experiment.logit_codec,
-            "memory_batch": experiment.memory_batch or experiment.batch_size,
-            "over_tasks": experiment.over_tasks,
-            "seed": experiment.seed,
-        }
+        names = ("strength", "size", "select", "codec", "logit_codec", "over_tasks", "seed")
+        settings = {name: getattr(experiment, name) for name in names}
+        settings["memory_batch"] = experiment.memory_batch or experiment.batch_size
         given = {name: value for name, value in settings.items() if value is not None}
         self.method = methods.build(experiment.method, given, experiment.options)
         self.how = Training(
@@ -148,7 +141,8 @@ class _Run:
     def go(self, state: RunState | None) -> None:
         first, train_state = 0, TrainState()
         if state is None:
-            self.records.write({"event": "start", "experiment": self.experiment.as_recorded(), "versions": _versions()})
+            versions = {"selfreminder": __version__, "torch": torch.__version__, "python": platform.python_version()}
+            self.records.write({"event": "start", "experiment": self.experiment.as_recorded(), "versions": versions})
         else:
             first, train_state = state.task, state.train
             self.model.load_state_dict(train_state.model)
@@ -270,7 +264,3 @@ class _Seen:
     @classmethod
     def of(cls, task: Task) -> "_Seen":
         return cls(task.validation, task.test, task.head)
-
-
-def _versions() -> dict[str, str]:
-    return {"selfreminder": __version__, "torch": torch.__version__, "python": platform.python_version()}

@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.lock import is_locked
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders
 from selfreminder.experiment.pool.estimate import RunTimes, count_epochs
-from selfreminder.experiment.pool.progress import Failed, read_failure
+from selfreminder.experiment.pool.process import Failed, read_failure
 from selfreminder.experiment.records import TIMINGS, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import task_average
@@ -70,6 +70,17 @@ class Status:
     def count(self, state: State) -> int:
         """Count the runs in a state."""
         return sum(run.state == state for run in self.runs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON can say it."""
+        return {
+            **{state: self.count(state) for state in get_args(State)},
+            "others": self.others,
+            "to_come": self.to_come,
+            "seconds_left": self.seconds_left,
+            "work_left": self.work_left,
+            "results": [run.as_dict() for run in self.runs],
+        }
 
     @property
     def seconds_left(self) -> float | None:

@@ -34,6 +34,7 @@ from selfreminder.experiment.spec import Experiment, parse_text, parse_value
 from selfreminder.experiment.tuning.tuned import describe_untuned
 
 _FIELDS = tuple(field.name for field in fields(Experiment))
+_KEYS = (*_FIELDS, "scale", "seeds")
 _SIZES = ("per_class", "per_task", "budget")
 _STREAM = ("benchmark", "data", "images", "tasks", "split_into", "validation")
 _TABLES = ("grid", "methods")
@@ -148,15 +149,15 @@ def read_sweep(
     except ValueError as error:
         raise SelfReminderError(f"{path} is no TOML: {error}") from None
     for text in fixed:
-        name, value = _split_assignment(text, "--set", (*_FIELDS, "scale", "seeds"))
-        _forget_field(said, name)
         with _naming(f"--set {text}"):
+            name, value = _split_assignment(text, _KEYS)
+            _forget_field(said, name)
             said[name] = parse_text(name, value)
             _narrow_to_methods(said, name, [said[name]])
     for text in swept:
-        name, value = _split_assignment(text, "--sweep", _FIELDS)
-        _forget_field(said, name)
         with _naming(f"--sweep {text}"):
+            name, value = _split_assignment(text, _FIELDS)
+            _forget_field(said, name)
             values = [parse_text(name, each.strip()) for each in value.split(",")]
             _get_table(said, "grid")[name] = values
             _narrow_to_methods(said, name, values)
@@ -183,8 +184,8 @@ def _make_sweep(said: dict[str, Any], name: str) -> Sweep:
     for key, value in said.items():
         if key in _TABLES:
             continue
-        if key not in (*_FIELDS, "scale", "seeds"):
-            raise unknown("key", key, (*_FIELDS, "scale", "seeds", *_TABLES))
+        if key not in _KEYS:
+            raise unknown("key", key, (*_KEYS, *_TABLES))
         if isinstance(value, list):
             raise SelfReminderError(f"{key} is a list: what is swept goes under [grid]")
         if key == "seeds":
@@ -221,13 +222,13 @@ def _read_seeds(value: object, beside: set[str]) -> tuple[int, ...]:
     return tuple(range(count))
 
 
-def _split_assignment(text: str, option: str, known: Sequence[str]) -> tuple[str, str]:
+def _split_assignment(text: str, known: Sequence[str]) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals or not value.strip():
-        raise SelfReminderError(f"{option} {text}: write a field and its value, such as epochs=3")
+        raise SelfReminderError("write a field and its value, such as epochs=3")
     if name not in known:
-        raise SelfReminderError(f"{option} {text}: {unknown('field', name, known)}")
+        raise unknown("field", name, known)
     return name, value.strip()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.folder import Origin, check_exists, read_about, read_grid, read_origin, run_folders, show
-from selfreminder.experiment.pool.progress import read_failure
+from selfreminder.experiment.pool.process import read_failure
 from selfreminder.experiment.records import PACKED, RECORDS, Records, read_current_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.results import Result, group_runs, sort_best_first

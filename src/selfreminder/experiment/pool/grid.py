@@ -14,15 +14,18 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.lock import is_locked
 from selfreminder.experiment.folder import label, varying, write_grid
 from selfreminder.experiment.pool.estimate import RunTimes, count_workers
-from selfreminder.experiment.pool.process import Job, Worker, signals_noted, wait_for_news
-from selfreminder.experiment.pool.progress import (
+from selfreminder.experiment.pool.process import (
     Done,
     Failed,
+    Job,
     Left,
+    Worker,
     is_given_up,
     keep_failure,
     read_failure,
     remove_leftovers,
+    signals_noted,
+    wait_for_news,
 )
 from selfreminder.experiment.records import read_packed, read_records
 from selfreminder.experiment.spec import Experiment
@@ -142,7 +145,7 @@ class Grid:
                     if signals and not self.stopping:
                         self.stopping = True
                         for worker in workers:
-                            worker.stop()
+                            worker.process.terminate()  # it saves the state of its run first
                     elif len(signals) > 1:
                         raise KeyboardInterrupt
                     crashed = sum(worker.crashed for worker in workers)

@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 import traceback
+from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, explain_os_error
 from selfreminder._base.lock import LockedError
-from selfreminder.experiment.pool.progress import TRACE, Busy, Done, Failed, Leave, Left, Progress, Stopped
+from selfreminder.experiment.pool.process import TRACE, Busy, Done, Failed, Leave, Left, Progress, Stopped
 from selfreminder.experiment.run import check, run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.training import StoppedError
@@ -42,9 +43,11 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
             nonlocal looked
             if (now := time.monotonic()) - looked > _TELL_EVERY:
                 looked = now
-                # While it has a run, it is told nothing but to leave it.
-                if connection.poll() and _received(connection):
-                    return True
+                if connection.poll():
+                    # While it has a run, it is told nothing but to leave it; else its parent is gone.
+                    with suppress(EOFError, OSError):
+                        connection.recv()
+                        return True
             return asked_to_stop.is_set()
 
         def tell(progress: Progress) -> None:
@@ -77,15 +80,6 @@ def work(connection: Connection, data_dir: str | None, first: list[Experiment]) 
         connection.send(answer)
         if asked_to_stop.is_set():
             return
-
-
-def _received(connection: Connection) -> bool:
-    """Take a word from the parent; tells whether there was one, rather than the end of the parent."""
-    try:
-        connection.recv()
-    except (EOFError, OSError):
-        return False
-    return True
 
 
 def _leave_with_parent() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.pool.grid import Grid, Job
-from selfreminder.experiment.pool.progress import Done, Failed
+from selfreminder.experiment.pool.process import Done, Failed
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.candidates import Candidates, Settings, Tuning, format_value, is_numeric

@@ -1,19 +1,24 @@
-"""`selfreminder status`: how the runs of a folder stand, at any moment."""
+"""`selfreminder status` and `selfreminder report`: how the runs of a folder stand, and a page of their results."""
 
 import json as json_format
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from selfreminder._base.atomic import write_text
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.cli.grid_command import failure_lines
-from selfreminder.cli.terminal import print_table, show_time
+from selfreminder.cli.terminal import Json, Out, print_table, show_time
 from selfreminder.experiment.folder import label, varying
 from selfreminder.experiment.status import RunStatus, Status, read_status
+from selfreminder.report.folder_results import read_folder_results
+from selfreminder.report.page import render_comparison
 
 
-def show(
-    folder: Path, *, every: Annotated[bool, Parameter(name=["--all", "-a"], negative="")] = False, json: bool = False
+def status(
+    folder: Path, *, every: Annotated[bool, Parameter(name=["--all", "-a"], negative="")] = False, json: Json = False
 ) -> None:
     """Say how the runs of a folder stand: done, running, failed or left, and how long it may take.
 
@@ -25,12 +30,10 @@ def show(
         Of a `run` or a `compare`.
     every
         List the runs that are done or have not begun too.
-    json
-        Print JSON.
     """
     found = read_status(folder)
     if json:
-        print(json_format.dumps(_summary(folder, found), indent=1))
+        print(json_format.dumps({"folder": str(folder), **found.as_dict()}, indent=1))
         return
     names = varying(run.experiment for run in found.runs)
     listed = [run for run in found.runs if every or (run.state != "done" and (run.epochs or run.state == "running"))]
@@ -43,6 +46,29 @@ def show(
     failed = [run for run in found.runs if run.state == "failed"]  # one that is tried again may not fail again
     for line in failure_lines((run.experiment.key, run.failure) for run in failed if run.failure):
         print(line)
+
+
+def report(folder: Path, *, out: Out = None) -> None:
+    """Make one HTML page of a comparison's records, at any moment: tables, charts, settings, the command.
+
+    The page is a single file that needs no network. Where runs learned different tasks, each stream of tasks has its
+    own tables and charts.
+
+    Parameters
+    ----------
+    folder
+        The folder of a comparison or a grid, done or running.
+    out
+        The file to write; by default report.html in the folder.
+    """
+    found = read_folder_results(folder)
+    path = out or folder / "report.html"
+    if path.is_dir():
+        raise SelfReminderError(f"{path} is a folder: name a file, such as {path / 'report.html'}")
+    write_text(path, render_comparison(found))
+    print(f"Report: {path}, {found.done} of {len(found.experiments)} runs done")
+    if redraw := found.origin.redraw:
+        print(f"The paper's figures and claims: {redraw} --out {shlex.quote(str(folder))}")
 
 
 def _row(run: RunStatus) -> list[str]:
@@ -67,16 +93,3 @@ def _line(found: Status) -> str:
     if found.others:
         line += f" ({found.others} more in the folder, of earlier grids or ended early)"
     return line
-
-
-def _summary(folder: Path, found: Status) -> dict[str, object]:
-    counts = {state: found.count(state) for state in ("done", "running", "failed", "left")}
-    times = {"seconds_left": found.seconds_left, "work_left": found.work_left}
-    return {
-        "folder": str(folder),
-        **counts,
-        "others": found.others,
-        "to_come": found.to_come,
-        **times,
-        "results": [run.as_dict() for run in found.runs],
-    }
