@@ -28,8 +28,8 @@ from selfreminder.paper.claims.checks import (
     noticeably_above,
 )
 from selfreminder.paper.claims.runs import Measurement, NotEnoughDataError, Runs
+from selfreminder.paper.likely_reasons import Reason, find_reasons
 from selfreminder.paper.page import at_a_glance, claim_block, verdicts_block
-from selfreminder.paper.reasons import Reason, find_reasons
 from selfreminder.paper.specs import FIGURES, experiments, figure
 
 NEEDED = {

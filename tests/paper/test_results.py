@@ -14,7 +14,7 @@ from selfreminder.experiment.pool.process import Done
 from selfreminder.experiment.records import PACKED, pack_records, read_packed
 from selfreminder.experiment.spec import Experiment
 from selfreminder.paper.claims import as_json
-from selfreminder.paper.reasons import find_reasons
+from selfreminder.paper.likely_reasons import find_reasons
 from selfreminder.paper.reproduction import CLAIMS, read_reproduction
 from selfreminder.paper.specs import FIGURES, experiments
 

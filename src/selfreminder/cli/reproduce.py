@@ -15,7 +15,7 @@ from selfreminder.experiment.folder import claimed, read_about, refuse_others, w
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.process import Done
 from selfreminder.paper.claims import summarize
-from selfreminder.paper.reasons import Reason, find_reasons
+from selfreminder.paper.likely_reasons import Reason, find_reasons
 from selfreminder.paper.specs import FIGURES, Figure, FigureResults, experiments
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from selfreminder.benchmarks import make_stream
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.stream import Split, Stream, StreamSpec, Task
 from selfreminder.experiment.catalogue import benchmark
+from selfreminder.experiment.checkpoint import RunState
 from selfreminder.experiment.pool.process import Progress
 from selfreminder.experiment.records import RECORDS, STATE, TIMINGS, Records, Writer, read_folder, read_records
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.state import RunState
 from selfreminder.metrics import negative_flips, stratified_chance, task_average
 from selfreminder.training import StoppedError, Training, TrainState, Watcher, accuracy, predicted_right, train
 

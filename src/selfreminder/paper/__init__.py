@@ -5,7 +5,7 @@ fail at our scale; `reproduction` reads a folder and writes figures, claims and 
 """
 
 from selfreminder.paper.claims import Claim, Verdict, judge, list_claims
-from selfreminder.paper.reasons import Reason, find_reasons
+from selfreminder.paper.likely_reasons import Reason, find_reasons
 from selfreminder.paper.specs import FIGURES, Figure, experiments, figure
 
 __all__ = [

@@ -11,7 +11,7 @@ For all of them:
   that it has just learned, mean over tasks and seeds, is no more than 5 points below that of fine-tuning: of adam on
   permuted and non-linear MNIST and on colour CIFAR10, of sgd on split CIFAR100 and the mixture, as the methods are
   trained there.
-- Of a claim that is not held, or whose methods have not learned, likely reasons are tested: `paper.reasons` has
+- Of a claim that is not held, or whose methods have not learned, likely reasons are tested: `paper.likely_reasons` has
   them, with runs of their own, and the same rule judges those. The verdict is not touched by it.
 """
 

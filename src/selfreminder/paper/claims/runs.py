@@ -9,7 +9,7 @@ from typing import Any
 from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
-from selfreminder.paper.reasons import Change, change_runs
+from selfreminder.paper.likely_reasons import Change, change_runs
 from selfreminder.paper.specs import WORDS, figure_runs
 from selfreminder.report.html import decimal
 from selfreminder.report.results import name_settings

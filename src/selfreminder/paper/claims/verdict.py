@@ -10,7 +10,7 @@ from selfreminder import methods
 from selfreminder.experiment.records import Records
 from selfreminder.paper.claims.checks import Check
 from selfreminder.paper.claims.runs import LacksRunsError, NotEnoughDataError, Runs
-from selfreminder.paper.reasons import find_reasons
+from selfreminder.paper.likely_reasons import find_reasons
 from selfreminder.paper.specs import figure
 
 Judgement = Literal["held", "not held", "not enough data"]
@@ -82,7 +82,7 @@ class Tested:
     """A claim that is not held, or not judged, judged again with something changed that may be the reason."""
 
     text: str
-    """what is changed, see `paper.reasons`"""
+    """what is changed, see `paper.likely_reasons`"""
     verdict: Verdict
 
 
