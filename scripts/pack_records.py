@@ -19,9 +19,10 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
     try:
+        if len(sys.argv) != 2:
+            raise SelfReminderError("it takes one folder: python scripts/pack_records.py FOLDER")
         main(Path(sys.argv[1]))
     except SelfReminderError as error:
-        sys.exit(f"pack_records: {error}")
+        print(f"pack_records: {error}", file=sys.stderr)
+        sys.exit(2)

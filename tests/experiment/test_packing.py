@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,7 @@ EARLIER = Path(__file__).parent / "earlier" / "compare"
 selfreminder compare permuted-mnist --methods adam,fsr-logit --seeds 1 --tasks 2 --epochs 3 --per-class 1"""
 COMPARE = ["compare", "permuted-mnist", "--methods", "adam,fsr-logit", "--seeds", "1", "--tasks", "2", "--epochs", "3"]
 COMPARE += ["--per-class", "1", "--jobs", "1"]
+SCRIPT = Path(__file__).parents[2] / "scripts" / "pack_records.py"
 ADAM, LOGIT = "adam-seed0-854e039e7d", "fsr-logit-seed0-467d3fe5b4"
 
 
@@ -262,3 +265,15 @@ def test_new_runs_get_folders(packed: Path) -> None:
     assert [path.name for path in run_folders_that_exist(packed)] == [new.key]
     assert pack_records(packed) == sorted([ADAM, LOGIT, new.key])
     assert run(runs[0], packed / ADAM) == read_packed(packed)[ADAM], "the library's run does not run it again either"
+
+
+def test_the_script_packs_a_folder_and_refuses_a_typo_in_one_line(folder: Path) -> None:
+    def call(*arguments: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, check=False)
+
+    done = call(folder)
+    assert (done.returncode, done.stdout) == (0, f"{folder / PACKED}: 2 runs\n")
+    assert set(read_packed(folder)) == {ADAM, LOGIT}
+    for mistake, says in (((folder.with_name("compar"),), "did you mean 'compare'?"), ((), "it takes one folder")):
+        refused = call(*mistake)
+        assert refused.returncode == 2 and says in refused.stderr and refused.stderr.count("\n") == 1

@@ -42,9 +42,10 @@ def open_journal(folder: Path) -> JournalStorage:
     try:
         if path.exists():
             _cut_incomplete_end(path)
-        # The folder is locked as a whole, by a lock that goes with its process. Optuna's stay when a process is killed.
-        no_lock = cast("Any", threading.Lock())
-        return JournalStorage(JournalFileBackend(str(path), no_lock))
+        # The folder is locked as a whole, by a lock that goes with its process. Optuna's stay when a process is killed:
+        # a lock inside this one has the two methods that it calls.
+        within_process = cast("Any", threading.Lock())
+        return JournalStorage(JournalFileBackend(str(path), within_process))
     except (ValueError, LookupError, TypeError, AssertionError) as error:
         raise SelfReminderError(f"{path} is damaged ({error}): remove it; runs that are done stay so") from None
 
