@@ -141,8 +141,8 @@ class _Run:
     def go(self, state: RunState | None) -> None:
         first, train_state = 0, TrainState()
         if state is None:
-            versions = {"selfreminder": __version__, "torch": torch.__version__, "python": platform.python_version()}
-            self.records.write({"event": "start", "experiment": self.experiment.as_recorded(), "versions": versions})
+            recorded = self.experiment.as_recorded()
+            self.records.write({"event": "start", "experiment": recorded, "versions": _versions(self.how.device)})
         else:
             first, train_state = state.task, state.train
             self.model.load_state_dict(train_state.model)
@@ -251,6 +251,17 @@ class _Run:
         """The part of the whole run's work that is done with a part of a task."""
         before, after = self.work_before[task : task + 2]
         return before + (after - before) * part
+
+
+def _versions(device: str) -> dict[str, str]:
+    """What a run is made with. Runs are the same to the byte, and paired by seed, on one kind of processor."""
+    cuda = torch.device(device).type == "cuda"
+    return {
+        "selfreminder": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "processor": torch.cuda.get_device_name(device) if cuda else torch.backends.cpu.get_cpu_capability(),
+    }
 
 
 @dataclass(frozen=True)
