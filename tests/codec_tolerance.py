@@ -13,7 +13,7 @@ def tolerance(name: str, x: Tensor) -> Tensor:
     tensor([0.0020, 0.0020])
     """
     plain = resolve(name, x).removesuffix("+zlib") if name != "int8" else name
-    if plain in ("raw", "float32"):
+    if plain in ("auto", "raw", "float32"):
         single = x.to(torch.float32).to(x.dtype) if plain == "float32" else x
         return (single.to(torch.float64) - x.to(torch.float64)).abs()
     magnitude = x.abs().to(torch.float32)

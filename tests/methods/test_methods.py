@@ -235,7 +235,7 @@ def test_a_memory_must_fit_every_task() -> None:
         (
             recolour_images(coloured),
             Size(budget="20KB"),
-            "holds 1 items of 12343 bytes, fewer than one for each of the 5",
+            "holds 1 items of 10500 bytes, fewer than one for each of the 5",
         ),
     ):
         model = build_model("cifar100-alexnet", width=1 / 32, seed=0, heads=stream.heads)

@@ -166,7 +166,7 @@ def test_it_remembers_what_eval_transforms_give() -> None:
     strategy = strategy_of(classifier(), ReminderPlugin(reminder, per_task=7), epochs=1)
     strategy.train(streams.train_stream[0], shuffle=False)
     x, y = next(iter(DataLoader(in_order(1, 4), batch_size=32)))
-    kept, rows = reminder.memory.draw(7), reminder.memory.sources.long()
+    kept, rows = reminder.memory.read(), reminder.memory.sources.long()
     assert torch.equal(kept.inputs["x"], x[rows] - 1)
     assert torch.equal(kept.labels.long(), y[rows])
     strategy.model.eval()
@@ -186,7 +186,7 @@ def test_a_task_label_is_a_head() -> None:
     for task, classes in enumerate(([1, 4], [0, 5], [2, 3])):
         kept = reminder.memory.take(reminder.memory.tasks == task)
         assert sorted(set(kept.labels.tolist())) == classes
-        x = kept.draw(10).inputs["x"]
+        x = kept.read().inputs["x"]
         now = model.classifier.classifiers[str(task)](model.features(x))[:, classes]
         expected += 0.5 * (now - kept.logits[:, classes]).square().sum(1).mean().item()
         others = [k for k in range(kept.logits.shape[1]) if k not in classes]

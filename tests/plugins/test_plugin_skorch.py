@@ -173,7 +173,7 @@ def test_it_remembers_the_training_part_when_fit_ends() -> None:
     trained = net.get_split_datasets(x, y)[0]
     kept, given = reminder.memory, np.stack([item[0] for item in trained])
     assert kept.labels.bincount().tolist() == [4, 4, 4]
-    inputs = kept.draw(len(kept)).inputs["x"]
+    inputs = kept.read().inputs["x"]
     assert torch.equal(inputs, torch.from_numpy(given)[kept.sources.long()])
     torch.testing.assert_close(net.module_.eval()(inputs).detach(), kept.logits, **SAME)
     net.set_params(callbacks__ReminderCallback__per_class=2).partial_fit(x, y)
@@ -227,7 +227,7 @@ def test_a_module_of_probabilities() -> None:
         fit(ReminderCallback(reminded()), **settings)
     reminder = Reminder(strength=0.1, logits_of=log_probabilities)
     net = net_of(ReminderCallback(reminder, per_class=5), **settings).partial_fit(*task(2))
-    logits = net.module_.layers(reminder.memory.draw(15).inputs["x"]).log_softmax(1).detach()
+    logits = net.module_.layers(reminder.memory.read().inputs["x"]).log_softmax(1).detach()
     torch.testing.assert_close(reminder.memory.logits, logits, rtol=0.0, atol=1e-4)  # log(p + 1e-7) of p above 1e-3
     before = copy.deepcopy(net.module_)
     assert distance(net.partial_fit(*task(3)).module_, before) > MANY

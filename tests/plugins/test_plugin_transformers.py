@@ -136,7 +136,7 @@ def test_bfloat16_is_for_old_items_too(tmp_path: Path) -> None:
     sources = reminder.memory.sources
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         again = model.eval()(**{name: x[sources] for name, x in inputs.items()}).logits.float()
-    torch.testing.assert_close(reminder.memory.draw(99).logits, again, rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(reminder.memory.read().logits, again, rtol=0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("unscaled", [False, True])

@@ -175,7 +175,7 @@ def gather(rank: int) -> tuple[Any, Tensor, Tensor, str]:
     given = new_reminder()
     half = slice(rank * len(x) // WORLD, (rank + 1) * len(x) // WORLD)
     given.remember(model, x[half], y[half], per_class=10, sources=torch.arange(len(x))[half])
-    assert torch.equal(x[given.memory.sources], given.memory.draw(100).inputs["x"])
+    assert torch.equal(x[given.memory.sources], given.memory.read().inputs["x"])
     try:
         reminder.remember(model, x[rank::WORLD], y[rank::WORLD], per_class=10_000)
     except SelfReminderError as error:

@@ -13,7 +13,7 @@ from torch import Tensor
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import share_evenly
 from selfreminder.memory import codec
-from selfreminder.memory.codec import Encoded
+from selfreminder.memory.encoded import Kept
 from selfreminder.memory.fingerprint import Fingerprint
 
 DTYPES = {
@@ -24,6 +24,7 @@ DTYPES = {
     "sources": torch.int64,
     "selections": torch.uint8,
     "times": torch.int64,
+    "witness": torch.bool,
 }
 """of the columns beside inputs and logits; sources that fit have int32"""
 
@@ -48,9 +49,9 @@ class ReservoirState:
 class Columns:
     """The columns and facts of a `Memory`."""
 
-    inputs: dict[str, Encoded] = field(default_factory=dict)
+    inputs: dict[str, Kept] = field(default_factory=dict)
     """as their codecs keep them; "x" for a plain tensor, several for tokenised text"""
-    kept_logits: Encoded = field(default_factory=lambda: codec.encode("float32", torch.zeros(0, 0)))
+    kept_logits: Kept = field(default_factory=lambda: codec.encode("float32", torch.zeros(0, 0)))
     """(n, K), padded to the widest, as their codec keeps them"""
     width: Tensor | None = None
     """how many logits of each item count; None where all do"""
@@ -64,12 +65,16 @@ class Columns:
     """why it was chosen: an index into `selection_names`"""
     times: Tensor | None = None
     """when, in seconds since 1970; None where no item has one"""
+    witness: Tensor | None = None
+    """whether it is a witness: never drawn, only looked at; None where no item is"""
     selection_names: tuple[str, ...] = ()
     next_id: int = 0
     fingerprints: Mapping[int, Fingerprint] = field(default_factory=dict)
     """what recorded the logits of a task, where somebody said"""
     reservoirs: Mapping[int, ReservoirState] = field(default_factory=dict)
     """of the tasks that a reservoir fills"""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """of the reminder that saved it: loss, strength and the like"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -79,6 +84,11 @@ class Columns:
         """(n,) how many logits of each item count."""
         widest = self.kept_logits.shape[0]
         return torch.full_like(self.ids, widest, dtype=torch.int16) if self.width is None else self.width
+
+    @property
+    def witnesses(self) -> Tensor:
+        """(n,) which items are witnesses."""
+        return torch.zeros_like(self.ids, dtype=torch.bool) if self.witness is None else self.witness
 
     @property
     def device(self) -> torch.device:
@@ -111,25 +121,24 @@ class Columns:
             facts["recorders"] = {str(task): fingerprint.facts for task, fingerprint in self.fingerprints.items()}
         if self.reservoirs:
             facts["streams"] = {str(task): asdict(stream) for task, stream in self.reservoirs.items()}
+        if self.settings:
+            facts["settings"] = dict(self.settings)
         return facts
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
         """The inverse of `columns` and `facts`."""
-
-        def encoded(name: str, facts: dict[str, Any]) -> Encoded:
-            endings = [ending for ending in ("", ".scale", ".sizes") if f"{name}{ending}" in columns]
-            return Encoded.from_parts({ending: columns[f"{name}{ending}"] for ending in endings}, facts)
-
+        inputs = facts["inputs"].items()
         return cls(
-            inputs={name: encoded(f"inputs.{name}", about) for name, about in facts["inputs"].items()},
-            kept_logits=encoded("logits", facts["logits"]),
+            inputs={name: codec.from_parts(columns, about, f"inputs.{name}") for name, about in inputs},
+            kept_logits=codec.from_parts(columns, facts["logits"], "logits"),
             selection_names=tuple(facts["selection_names"]),
             next_id=int(facts["next_id"]),
             fingerprints={
                 int(task): Fingerprint.from_facts(about) for task, about in facts.get("recorders", {}).items()
             },
             reservoirs={int(task): ReservoirState(**about) for task, about in facts.get("streams", {}).items()},
+            settings=dict(facts.get("settings", {})),
             **{name: columns[name] for name in DTYPES if name in columns},
         )
 
@@ -170,10 +179,10 @@ class Columns:
 
     @property
     def least_item_nbytes(self) -> int:
-        """Bytes that no item can be kept in fewer than, however well it deflates."""
-        deflated = {f"inputs.{name}" for name, x in self.inputs.items() if x.sizes is not None}
-        parts = (part for name, part in self.columns.items() if name not in deflated)
-        return sum(part[0].nbytes for part in parts) if len(self) else 0
+        """Bytes that no item can be kept in fewer than, whichever it is."""
+        plain = sum(column.element_size() for column in self.plain_columns.values())
+        encoded = (*self.inputs.values(), self.kept_logits)
+        return plain + sum(x.least_item_nbytes for x in encoded) if len(self) else 0
 
     def nbytes_before(self) -> Tensor:
         """(n + 1,) bytes of the items before each place."""

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from selfreminder._base import tensor_file
 from selfreminder._base.errors import MemoryFileError
-from selfreminder.memory.codec import split_bytes
 from selfreminder.memory.memory import Memory
+from selfreminder.memory.number_formats import split_bytes
 
 SCHEMA = 2
 _KEY = "selfreminder"

@@ -9,8 +9,8 @@ from torch import Tensor
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import show_bytes
 from selfreminder.memory import codec
-from selfreminder.memory.codec import Encoded
 from selfreminder.memory.columns import ReservoirState, find_rows_within, interleave_classes
+from selfreminder.memory.encoded import Kept
 from selfreminder.memory.fingerprint import Fingerprint
 from selfreminder.memory.sampling import MemoryBatch as MemoryBatch
 from selfreminder.memory.sampling import ReadableColumns
@@ -31,7 +31,7 @@ class Memory(ReadableColumns):
     @classmethod
     def of(
         cls,
-        inputs: Mapping[str, Tensor | Encoded],
+        inputs: Mapping[str, Tensor | Kept],
         logits: Tensor,
         *,
         task: int,
@@ -41,6 +41,7 @@ class Memory(ReadableColumns):
         logit_codec: str = "float32",
         selection: str = "given",
         time: int | None = None,
+        witness: Tensor | None = None,
         fingerprint: Fingerprint | None = None,
     ) -> "Memory":
         """Make a memory of one task.
@@ -55,6 +56,7 @@ class Memory(ReadableColumns):
             logit_codec: how logits are kept.
             selection: by what the items were chosen.
             time: when, in seconds since 1970.
+            witness: (n,) which items are never drawn, only looked at; none without it.
             fingerprint: what gave the logits.
         """
         if logits.ndim != 2:
@@ -85,8 +87,7 @@ class Memory(ReadableColumns):
 
         small = sources is None or not n or bool((sources.abs() <= _MOST).all())
         encoded = {
-            name: x if isinstance(x, Encoded) else codec.encode(codec.resolve(wanted[name], x), x.detach())
-            for name, x in inputs.items()
+            name: codec.encode(wanted[name], x.detach()) if isinstance(x, Tensor) else x for name, x in inputs.items()
         }
         return cls(
             inputs={name: x.to(device) for name, x in encoded.items()},
@@ -97,6 +98,7 @@ class Memory(ReadableColumns):
             sources=column(UNKNOWN if sources is None else sources, torch.int32 if small else torch.int64),
             selections=column(0, torch.uint8),
             times=None if time is None else column(time, torch.int64),
+            witness=column(witness, torch.bool) if witness is not None and bool(witness.any()) else None,
             selection_names=(selection,),
             next_id=n,
             fingerprints={task: fingerprint} if n and fingerprint is not None else {},
@@ -143,16 +145,20 @@ class Memory(ReadableColumns):
         uneven = bool((self.widths != widest).any() or (other.widths != widest).any())
         merged = Memory(
             inputs={name: ours + other.inputs[name] for name, ours in self.inputs.items()},
-            kept_logits=_widen(self.kept_logits, widest) + _widen(other.kept_logits, widest),
+            kept_logits=self.kept_logits.pad(widest) + other.kept_logits.pad(widest),
             width=torch.cat([self.widths, other.widths]) if uneven else None,
             ids=torch.cat([self.ids, other.ids + self.next_id]),
             **{name: torch.cat([getattr(self, name), getattr(other, name)]) for name in ("labels", "tasks", "sources")},
             selections=torch.cat([self.selections, recoded.to(other.ids.device)[other.selections.long()]]),
             times=None if self.times is None and other.times is None else torch.cat([_times(self), _times(other)]),
+            witness=None
+            if self.witness is None and other.witness is None
+            else torch.cat([self.witnesses, other.witnesses]),
             selection_names=names,
             next_id=self.next_id + other.next_id,
             fingerprints=_merge_fingerprints(self, other),
             reservoirs=reservoirs,
+            settings={**other.settings, **self.settings},
         )
         in_order = bool((merged.tasks[1:] >= merged.tasks[:-1]).all())
         return merged if in_order else merged.take(torch.arange(len(merged), device=merged.tasks.device))
@@ -180,9 +186,13 @@ class Memory(ReadableColumns):
             **{name: column[rows] for name, column in self.plain_columns.items()},
         )
 
-    def with_logits(self, logits: Tensor) -> "Memory":
-        """The same items with other logits (n, K)."""
-        return dataclasses.replace(self, kept_logits=codec.encode(self.kept_logits.codec, logits))
+    def with_logits(self, logits: Tensor, width: Tensor | None = None) -> "Memory":
+        """The same items with other logits (n, K); `width` (n,) says how many of each count, where that is new."""
+        kept = self.kept_logits.recode(logits)
+        if width is None:
+            return dataclasses.replace(self, kept_logits=kept)
+        uneven = bool((width != logits.shape[1]).any())
+        return dataclasses.replace(self, kept_logits=kept, width=width if uneven else None)
 
     def with_reservoirs(self, reservoirs: Mapping[int, ReservoirState]) -> "Memory":
         """The same items, and other reservoirs; nothing is read anew."""
@@ -240,11 +250,6 @@ def _merge_fingerprints(ours: Memory, theirs: Memory) -> dict[int, Fingerprint]:
         elif both[task].transform is not None and both[task].item is None:
             both[task] = dataclasses.replace(both[task], transform=moved.transform, item=moved.item)
     return both
-
-
-def _widen(logits: Encoded, width: int) -> Encoded:
-    padded = torch.nn.functional.pad(logits.values, (0, width - logits.shape[0]))
-    return dataclasses.replace(logits, values=padded)
 
 
 def _times(memory: Memory) -> Tensor:

@@ -1,6 +1,7 @@
-"""The numbers that each codec keeps, and how they are read back."""
+"""The numbers that each codec keeps, and how they are read back; and bytes, deflated and inflated."""
 
 import math
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,15 @@ def from_bytes(kept: Tensor) -> Tensor:
     return kept.to(torch.float32).div_(torch.full((), 255.0, device=kept.device))
 
 
+def find_exact_bytes(x: Tensor) -> Tensor:
+    """(n,) bool: the float32 items (n, …) that `uint8` reads back as they are.
+
+    >>> find_exact_bytes(torch.tensor([[0.0, 1.0], [0.3, 1.0], [-1.0, 2.0]])).tolist()
+    [True, False, False]
+    """
+    return flatten_items(from_bytes((x * 255).round().to(torch.uint8)) == x).all(1)
+
+
 DECODE: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "raw": lambda kept, _: kept,
     "float32": lambda kept, _: kept,
@@ -82,3 +92,40 @@ DECODE: dict[str, Callable[[Tensor, Any], Tensor]] = {
 def flatten_items(x: Tensor) -> Tensor:
     """(n, …) as (n, numbers of an item)."""
     return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+# Items deflated, each by itself -------------------------------------------------------------------------------
+
+
+def deflate(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The bytes of all items (n, …), one after the other; and (n,) how many each has."""
+    deflated = [_deflate_item(item) for item in split_bytes(values)]
+    joined = bytearray().join(deflated)
+    return (
+        torch.frombuffer(joined, dtype=torch.uint8) if joined else torch.zeros(0, dtype=torch.uint8),
+        torch.tensor([len(each) for each in deflated], dtype=torch.int32),
+    )
+
+
+def split_bytes(values: Tensor) -> list[memoryview]:
+    """The bytes of each item of (n, …)."""
+    flat = flatten_items(values.detach().cpu().contiguous())
+    rows = flat.view(torch.uint8).numpy() if flat.numel() else [b""] * len(values)
+    return [memoryview(row) for row in rows]
+
+
+def _deflate_item(item: memoryview) -> bytes:
+    compressor = zlib.compressobj(9, zlib.DEFLATED, -15)  # bare: a header and a checksum an item would be waste
+    return compressor.compress(item) + compressor.flush()
+
+
+def inflate_item(deflated: memoryview, size: int) -> bytes:
+    """An item of `size` bytes."""
+    inflater = zlib.decompressobj(-15)
+    try:
+        inflated = inflater.decompress(deflated, size + 1)  # never more, whatever a file says
+    except (zlib.error, OverflowError) as error:
+        raise SelfReminderError(f"a deflated item is damaged: {error}") from None
+    if len(inflated) != size or not inflater.eof:
+        raise SelfReminderError(f"a deflated item is damaged: it does not have {size} bytes")
+    return inflated

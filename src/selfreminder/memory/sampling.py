@@ -89,21 +89,22 @@ class ReadableColumns(Columns):
     def draw(self, n: int, generator: torch.Generator | None = None, *, part: tuple[int, int] = (0, 1)) -> MemoryBatch:
         """Draw at most n items whose weighted sum is unbiased for Eq. 1's sum over tasks of means over items.
 
-        A memory of up to n items is returned whole: no noise. A larger one is laid on [0, T), each task over
-        an interval of length 1, and one point is drawn in each of n equal strata: every item comes up
-        n / (T·m_t) times on average, whatever the tasks' sizes m_t, with less variance than free draws. The
-        cost does not depend on how much is kept.
+        Witnesses are never drawn: to a draw, they are not there. A memory of up to n items is returned whole: no
+        noise. A larger one is laid on [0, T), each task over an interval of length 1, and one point is drawn in each
+        of n equal strata: every item comes up n / (T·m_t) times on average, whatever the tasks' sizes m_t, with less
+        variance than free draws. The cost does not depend on how much is kept.
 
         With part=(r, w) it is the r-th of w equal slices of a draw of w·n items; the mean of their weighted sums is
         that of the whole. Of fewer than w items each slice has all.
         """
         rank, world = part
         n *= world
-        if n >= len(self.tasks):
-            if world == 1 or len(self.tasks) < world:  # rather than nothing for some
+        held, weight = self._drawn, self._weight
+        if n >= len(weight):
+            if world == 1 or len(weight) < world:  # rather than nothing for some
                 return self._whole
-            mine = torch.arange(rank, len(self.tasks), world, device=self.tasks.device)
-            return self.batch(mine, world * self._weight[mine])
+            mine = torch.arange(rank, len(weight), world, device=weight.device)
+            return self.batch(mine if held is None else held[mine], world * weight[mine])
         starts, counts, tasks = self._layout
         dtype = torch.float32 if starts.device.type in _SINGLE else torch.float64
         strata = torch.arange(n, dtype=dtype, device=starts.device)
@@ -114,6 +115,7 @@ class ReadableColumns(Columns):
         count = counts[task]
         within = ((position - task) * count).long().minimum(count - 1)
         mine = (starts[task] + within)[rank::world]
+        mine = mine if held is None else held[mine]
         return self.batch(mine, torch.full_like(mine, world * tasks / n, dtype=torch.float32))
 
     def batch(self, index: Tensor | None, weight: Tensor) -> MemoryBatch:
@@ -142,15 +144,30 @@ class ReadableColumns(Columns):
         """(n, K) float32, as they are read back."""
         return self.kept_logits.decode()
 
+    @property
+    def items_held(self) -> int:
+        """Items that are drawn: all but witnesses."""
+        return len(self._weight)
+
+    @property
+    def tasks_held(self) -> int:
+        """Tasks of which items are drawn."""
+        return self._layout[2]
+
     @_once
     def spread(self) -> float:
-        """How far an item's logits are from their mean, Σ_k (z_k − z̄)²: the mean over items, then over tasks."""
-        if not self.counts:
+        """How far an item's logits are from their mean, Σ_k (z_k − z̄)²: the median over items, the mean over tasks.
+
+        The median, because one input that is out of all proportion would speak for all others.
+        """
+        if not len(self._weight):
             return 0.0
         mask = torch.ones_like(self.logits, dtype=torch.bool) if self._mask is None else self._mask
         mean = (self.logits * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
         each = ((self.logits - mean) * mask).square().sum(1)
-        return torch.dot(self._weight, each).item() / len(self.counts)
+        each = each if self._drawn is None else each[self._drawn]
+        medians = [of_task.median() for of_task in each.split(self._layout[1].tolist())]
+        return torch.stack(medians).mean().item()
 
     def read_item(self, number: int) -> dict[str, Tensor] | None:
         """Decode the inputs (1, …) of the item with this id; None if it is not here."""
@@ -166,22 +183,39 @@ class ReadableColumns(Columns):
     @_once
     def _inflated(self) -> dict[str, Tensor]:
         """Deflated inputs that fit, read once and for all."""
-        deflated = {name: x for name, x in self.inputs.items() if x.sizes is not None}
+        deflated = {name: x for name, x in self.inputs.items() if x.is_deflated}
         size = sum(len(x) * math.prod(x.shape) * 4 for x in deflated.values())
         return {name: x.decode().to(self.tasks.device) for name, x in deflated.items()} if size <= _FITS else {}
 
+    def draw_witnesses(self, n: int, generator: torch.Generator | None = None) -> MemoryBatch:
+        """Draw at most n witnesses, each as likely as any other."""
+        rows = self.witnesses.nonzero().flatten()
+        if n < len(rows):
+            rows = rows[torch.randperm(len(rows), generator=generator, device=rows.device)[:n]]
+        return self.batch(rows, torch.full_like(rows, 1 / max(len(rows), 1), dtype=torch.float32))
+
+    def read(self) -> MemoryBatch:
+        """Decode all items, witnesses among them; each weighs the same."""
+        return self.batch(None, torch.full_like(self.ids, 1 / max(len(self), 1), dtype=torch.float32))
+
+    @_once
+    def _drawn(self) -> Tensor | None:
+        """The rows that are drawn from; None where all are."""
+        return None if self.witness is None else (~self.witness).nonzero().flatten()
+
     @_once
     def _layout(self) -> tuple[Tensor, Tensor, int]:
-        counts = torch.tensor(list(self.counts.values()), device=self.tasks.device)
+        tasks = self.tasks if self._drawn is None else self.tasks[self._drawn]
+        counts = torch.unique_consecutive(tasks, return_counts=True)[1]
         return counts.cumsum(0) - counts, counts, len(counts)
 
     @_once
     def _whole(self) -> MemoryBatch:
-        return self.batch(None, self._weight)
+        return self.batch(self._drawn, self._weight)
 
     @_once
     def _weight(self) -> Tensor:
-        """(n,) of each item in Σ_t mean_j."""
+        """(n,) of each item that is drawn in Σ_t mean_j."""
         _, counts, _ = self._layout
         return (1.0 / counts).to(torch.float32).repeat_interleave(counts)
 

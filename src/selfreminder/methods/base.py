@@ -165,6 +165,7 @@ class MemoryMethod(Method):
             batch_size=self.memory_batch,
             codec=self.codec,
             logit_codec=self.logit_codec,
+            witnesses=0.0,  # a comparison has test data
             seed=self.seed,
         )
         self._early: Tensor | None = None

@@ -35,6 +35,6 @@ class Icarl(MemoryMethod):
         memory, parts = self.reminder.memory, []
         for old in memory.counts:
             items = memory.take(memory.tasks == old)
-            logits = self.reminder.call.compute_logits(model, items.draw(len(items)).inputs, old)
+            logits = self.reminder.call.compute_logits(model, items.read().inputs, old)
             parts.append(nn.functional.pad(logits, (0, memory.logits.shape[1] - logits.shape[1])))
         self.reminder.memory = memory.with_logits(torch.cat(parts))

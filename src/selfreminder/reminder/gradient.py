@@ -1,15 +1,19 @@
 """The penalty's gradient, added to that of the new data where an optimiser is about to step."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from selfreminder._base import distributed
 from selfreminder._base.errors import SelfReminderError
+
+AddGradient = Callable[[nn.Module, Optimizer], Any]
+"""`Reminder.add_gradient` of one reminder"""
 
 
 def add_gradient(compute_penalty: Callable[[], Tensor], optimizer: Optimizer, loss_scale: Tensor | None) -> Tensor:
@@ -41,17 +45,45 @@ def add_gradient(compute_penalty: Callable[[], Tensor], optimizer: Optimizer, lo
     return penalty.detach()
 
 
-def call_before_step(function: Callable[[Optimizer], Any], optimizer: Optimizer) -> RemovableHandle:
-    """Call a function of the optimizer before each of its steps; a closure is refused."""
-    inside = getattr(optimizer, "optimizer", None)  # of Accelerate's, which has no hooks of its own
-    optimizer = inside if isinstance(inside, Optimizer) else optimizer
+def call_before_step(add: AddGradient, model: nn.Module, optimizer: Optimizer) -> RemovableHandle:
+    """Add a penalty's gradient before each step of an optimizer; see `Reminder.attach`."""
+    optimizer = _find_inside(optimizer)
+    for hook in getattr(optimizer, "_optimizer_step_pre_hooks", {}).values():
+        if isinstance(hook, _BeforeStep) and hook.add == add and hook.model is model:
+            raise SelfReminderError(
+                "this reminder is attached to this model and optimizer already, and would count twice: "
+                "keep the handle of the first attach, and remove() it before the next"
+            )
+    return optimizer.register_step_pre_hook(_BeforeStep(add, model))
 
-    def before_step(optimizer: Optimizer, args: tuple, kwargs: dict[str, Any]) -> None:
+
+def check_belongs(model: nn.Module, optimizer: Optimizer) -> None:
+    """Refuse an optimizer of another model."""
+    ours = set(model.parameters())
+    if not any(parameter in ours for group in _find_inside(optimizer).param_groups for parameter in group["params"]):
+        raise SelfReminderError(
+            "none of the optimizer's parameters is one of the model's, whose penalty would change nothing: attach the "
+            "optimizer that was made with this model's parameters()"
+        )
+
+
+def _find_inside(optimizer: Optimizer) -> Optimizer:
+    """The optimizer inside Accelerate's, which has no hooks of its own."""
+    inside = getattr(optimizer, "optimizer", None)
+    return inside if isinstance(inside, Optimizer) else optimizer
+
+
+@dataclass(frozen=True, eq=False)
+class _BeforeStep:
+    """What an optimizer calls before it steps; a closure is refused."""
+
+    add: AddGradient
+    model: nn.Module
+
+    def __call__(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if kwargs.get("closure") is not None or any(callable(argument) for argument in args[1:]):
             raise SelfReminderError(
                 "an attached reminder cannot serve optimizer.step(closure): "
                 "add reminder.penalty(model) to the loss inside the closure"
             )
-        function(optimizer)
-
-    return optimizer.register_step_pre_hook(before_step)
+        self.add(self.model, optimizer)

@@ -23,10 +23,12 @@ from selfreminder.memory.memory import Memory, MemoryBatch
 ItemLoss = Callable[[Tensor, MemoryBatch], Tensor]
 """(logits now, remembered items) -> one penalty an item"""
 
-SHARE = 2.0
+SHARE = 4.0
 """c"""
-MOST = 0.1
+MOST = 1.0
 DISTILL = 3.0
+MANY = 4
+"""tasks from which on the sum over them weighs no more"""
 
 
 def logit_match(logits: Tensor, remembered: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -109,10 +111,11 @@ ITEM_LOSSES: dict[str, ItemLoss] = {
 }
 
 
-def choose_strength(loss: ItemLoss, memory: Memory) -> float:
-    """λ for a loss and a memory."""
+def choose_strength(loss: ItemLoss, memory: Memory, *, over_tasks: str = "sum") -> float:
+    """λ for a loss and a memory; summed over many tasks, it is as stiff as of a few."""
+    few = min(1.0, MANY / memory.tasks_held) if over_tasks == "sum" and memory.tasks_held else 1.0
     if loss is distill_items:
-        return DISTILL
+        return DISTILL * few
     if loss not in ITEM_LOSSES.values():
         raise SelfReminderError("a loss of your own needs a strength of your own: pass strength=…, a number")
-    return min(SHARE / memory.spread, MOST) if memory.spread > 0 else MOST
+    return few * (min(SHARE / memory.spread, MOST) if memory.spread > 0 else MOST)

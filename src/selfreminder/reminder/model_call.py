@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.eval_mode import eval_mode
@@ -75,7 +76,7 @@ class ModelCall:
             for start in range(0, len(next(iter(named.values()))), self.batch_size):
                 rows = slice(start, start + self.batch_size)
                 logits = self.call_on_copies(model, {name: x[rows] for name, x in named.items()}, task)
-                check_logits(logits)
+                check_logits(logits, len(next(iter(named.values()))[rows]))
                 parts.append(logits.float())
         return torch.cat(parts)
 
@@ -104,12 +105,12 @@ class ModelCall:
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """The network inside a data-parallel wrapper.
+    """The network inside a wrapper: data-parallel, or of averaged weights, which has a count beside the layers.
 
-    The wrapper's forward synchronises buffers and expects one backward for each forward: neither is wanted for old
-    items. The parameters are the same, so are their gradients.
+    A data-parallel wrapper's forward synchronises buffers and expects one backward for each forward: neither is wanted
+    for old items. The parameters are the same, so are their gradients.
     """
-    while isinstance(model, DistributedDataParallel | DataParallel):
+    while isinstance(model, DistributedDataParallel | DataParallel | AveragedModel):
         model = model.module
     if not isinstance(model, nn.Module):
         raise SelfReminderError(f"the model is {show_kind(model)}, it should be a torch.nn.Module: it comes first")
@@ -136,9 +137,14 @@ def match_dtype(inputs: Any, model: nn.Module) -> Any:
     return inputs if dtype == torch.float32 and inputs.dtype != torch.float64 else inputs.to(dtype)
 
 
-def check_logits(logits: object) -> None:
+def check_logits(logits: object, items: int | None = None) -> None:
     """Refuse what is not one row of class scores an item."""
     if isinstance(logits, Tensor) and logits.ndim == 2 and logits.is_floating_point():
+        if items is not None and len(logits) != items:
+            raise SelfReminderError(
+                f"the model gives {len(logits)} rows of logits for {items} items: it is to give one row an item, "
+                "in their order; where it does not, logits_of=… says which rows they are"
+            )
         if logits.shape[1] > 1:
             return
         raise SelfReminderError(
@@ -154,6 +160,15 @@ def check_logits(logits: object) -> None:
     )
 
 
+def check_size(logits: Tensor, task: int) -> None:
+    """Refuse logits to record that are too large for a penalty, which squares their differences."""
+    if not bool((2 * logits).square().sum(1).isfinite().all()):
+        raise SelfReminderError(
+            f"the model gives logits of task {task} as large as {logits.abs().max().item():.1e}, whose squares float32 "
+            "does not hold: mask by a smaller number such as -1e4, or go back to a model that has not diverged"
+        )
+
+
 def _call_model(model: nn.Module, inputs: Any) -> Any:
     """Call a model the way its inputs were given."""
     if isinstance(inputs, Mapping):
@@ -165,7 +180,7 @@ def _call_model(model: nn.Module, inputs: Any) -> Any:
     except TypeError as error:
         raise SelfReminderError(
             f"the model does not take {len(inputs)} inputs ({error}): a tuple is what it is called with, labels come "
-            "beside that"
+            "beside that; a list of items is one input, torch.stack(items)"
         ) from error
 
 

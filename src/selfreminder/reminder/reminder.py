@@ -14,7 +14,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -24,20 +24,36 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from selfreminder._base import distributed
-from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.eval_mode import depends_on_mode, eval_mode
 from selfreminder._base.sizes import Size, as_index
 from selfreminder.memory import Memory, MemoryBatch, open_memory, save_memory
-from selfreminder.memory import codec as codecs
 from selfreminder.memory.fingerprint import find_staleness
 from selfreminder.memory.sampling import DrawGenerators
-from selfreminder.reminder.gradient import add_gradient, call_before_step
+from selfreminder.reminder.batch_norm import JointNorm, is_compiled, takes_part
+from selfreminder.reminder.checkpointing import hand_on, uses_checkpoints
+from selfreminder.reminder.drop import Drop
+from selfreminder.reminder.gradient import add_gradient, call_before_step, check_belongs
+from selfreminder.reminder.joined_pass import JoinedPass
 from selfreminder.reminder.losses import ITEM_LOSSES, ItemLoss, choose_strength, match_items_and_labels
 from selfreminder.reminder.model_call import Head, LogitsOf, ModelCall, check_logits, find_device, unwrap_model
-from selfreminder.reminder.recall_report import Report, report_tasks
-from selfreminder.reminder.remember import MemoryBuilder, missing_logit
+from selfreminder.reminder.own_loss import check_loss
+from selfreminder.reminder.recall_report import ALLOWED, Report, report_tasks
+from selfreminder.reminder.remember import MemoryBuilder, Remembered, missing_logit, record_anew, widen_logits
+from selfreminder.reminder.settings import check_settings, choose_settings
+from selfreminder.reminder.tolerance import Tolerance
 from selfreminder.samples import read_samples
 from selfreminder.selection.base import Selection
+
+
+def ride_along(reminder: Reminder | None, x: Tensor) -> tuple[Tensor, MemoryBatch] | None:
+    """Old inputs that can be appended to new ones, with what is known of them."""
+    if reminder is None or not len(reminder.memory):
+        return None
+    kept = reminder._draw(x.device, None)
+    inputs = reminder.call.apply_transform(kept.inputs)
+    fits = isinstance(inputs, Tensor) and inputs.shape[1:] == x.shape[1:]
+    return (inputs.to(x.dtype), kept) if fits else None
 
 
 def _setting_of_call(name: str) -> Any:
@@ -61,6 +77,7 @@ class Reminder:
     >>> model, old, new = nn.Linear(4, 3), torch.rand(90, 4), torch.rand(32, 4)
     >>> reminder = Reminder()
     >>> reminder.remember(model, old, labels=torch.arange(90) % 3, per_class=10)  # when the old is learned
+    Remembered(task=0, items=30, witnesses=6, classes={0: 10, 1: 10, 2: 10}, nbytes=1320)
     >>> loss = nn.functional.cross_entropy(model(new), torch.zeros(32).long())
     >>> loss = loss + reminder.penalty(model)  # while the new is learned
     """
@@ -76,6 +93,7 @@ class Reminder:
         memory: Memory | None = None,
         *,
         strength: float | Literal["auto"] = "auto",
+        max_drop: float | None = None,
         loss: str | ItemLoss = "logit",
         over_tasks: Literal["sum", "mean"] = "sum",
         batch_size: int = 128,
@@ -84,8 +102,10 @@ class Reminder:
         transform: Callable[[Any], Any] | None = None,
         head: Head | None = None,
         logits_of: LogitsOf | None = None,
-        mode: Literal["eval", "train"] = "eval",
+        mode: Literal["joint", "eval", "train"] = "joint",
         grow: bool = False,
+        witnesses: float = 0.2,
+        tasks: Literal["keep", "merge"] = "keep",
         stale: Literal["error", "warn"] = "error",
         seed: int = 0,
     ) -> None:
@@ -93,6 +113,8 @@ class Reminder:
         Args:
             memory: what is remembered already.
             strength: λ; "auto" takes one that suits the remembered logits, see `selfreminder.reminder.losses`.
+            max_drop: instead of a strength, how much accuracy on the old may be lost, say .01: λ then moves while
+                training so that this is kept to, and no stiffer; see `selfreminder.reminder.tolerance`.
             loss: "logit", "distill", "logit+label" (‖z − z_t‖² + CE(z, y): λ weighs both), or a function of
                 (logits, MemoryBatch) giving (n,).
             over_tasks: "sum" is the paper's; with "mean" a hundred tasks do not weigh a hundredfold.
@@ -103,43 +125,36 @@ class Reminder:
             head: which of several outputs has the logits: its place or its name, or a dict with one for each task.
             logits_of: how to call the model, where that does not do: (model, inputs, task) -> logits (n, K), where
                 `task` is one number for all items, or a tensor with one for each.
-            mode: "eval" runs batch norm and dropout in eval mode on old items and leaves running statistics
-                and your random numbers alone; "train" does not.
-            grow: the model may have more classes than it had, at the end: old items match the logits they have.
+            mode: of layers that differ in training. "joint" has dropout off for old items and lets batch norm in train
+                mode go by new and old items together, see `selfreminder.reminder.batch_norm`; "eval" has both in eval
+                mode for old items, and leaves running statistics alone; "train" leaves the mode as it is.
+            grow: the model may have more classes than it had, at the end: old items are recorded anew by the wider
+                model when it is first met, see `refresh`.
+            witnesses: the share of what is kept that no penalty holds, so that `report` can judge by it; of a class
+                with fewer than three, none.
+            tasks: "merge" makes one of the two oldest tasks where a budget has no room for an item of each.
             stale: what to do where model or transform are not those that recorded the logits.
             seed: of the reminder's own random numbers.
         """
-        for what, value, known in (
-            ("loss", loss, ITEM_LOSSES),
-            ("over_tasks", over_tasks, ("sum", "mean")),
-            ("mode", mode, ("eval", "train")),
-            ("stale", stale, ("error", "warn")),
-            ("codec", codec, codecs.NAMES),
-            ("logit codec", logit_codec, codecs.LOGIT_NAMES),
-        ):
-            if not callable(value) and value not in known:
-                raise unknown(what, str(value), known)
-        if memory is not None and not isinstance(memory, Memory):
-            raise SelfReminderError(f"memory is a {type(memory).__name__}: open a file with Reminder.load(path)")
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise SelfReminderError(f"batch_size is {batch_size}: a penalty looks at one item at least")
-        number = isinstance(strength, int | float) and not isinstance(strength, bool)
-        if strength != "auto" and not (number and 0 <= strength < float("inf")):
-            raise SelfReminderError(f'strength is {strength!r}: it is a number from 0 on, or "auto"')
-        if head is not None and logits_of is not None:
-            raise SelfReminderError("head= and logits_of= both say where the logits are: pass one of them")
+        check_settings(locals())
         self.memory = Memory() if memory is None else memory
         self.call = ModelCall(transform, head, logits_of, grow, batch_size)
         self.strength: float | Literal["auto"] = strength
-        self.loss = ITEM_LOSSES[loss] if isinstance(loss, str) else loss
+        self.loss = ITEM_LOSSES[loss] if isinstance(loss, str) else check_loss(loss)
         self.over_tasks = over_tasks
         self.codec, self.logit_codec = codec, logit_codec
         self.mode = mode
+        self.witnesses, self.tasks = witnesses, tasks
+        self.tolerance = None if max_drop is None else Tolerance(max_drop)
         self.stale = stale
         self.seed = seed
+        self.classes: list[str] | None = self.memory.settings.get("classes")
         self._draws = DrawGenerators(seed)
         self._gives_tensors = True
         self._checked: tuple[Memory, weakref.ref[nn.Module] | None] = Memory(), None
+        self._joined: tuple[weakref.ref[nn.Module], JoinedPass | None] | None = None
+        self._norms: tuple[weakref.ref[nn.Module], JointNorm] | None = None
+        self._norm_state: dict[str, Tensor] = {}
         if strength == "auto":
             choose_strength(self.loss, self.memory)  # a loss of one's own has no automatic strength
 
@@ -154,17 +169,23 @@ class Reminder:
         """λ · Σ_t mean_j of the loss on remembered items: add it to yours. 0, without a pass, while empty.
 
         `items` is how many it looks at, if not `batch_size`: more give a less noisy estimate of the same number.
-        With batch norm, call it after your own forward pass, which changes the statistics that this one uses.
+        With batch norm, call it after your own forward pass, with whose statistics this one shares.
         """
-        model = unwrap_model(model)
+        given, model = model, unwrap_model(model)
         device = find_device(model)
         if not len(self.memory):
             return torch.zeros((), device=device)
         self._check(model)
+        again = uses_checkpoints(given)
+        joined = self._join(model) if not again and generator is None and items is None else None
+        if joined is not None and (found := joined.take()) is not None:
+            return self._weigh(*found, model)
         kept = self._draw(device, generator, items)
-        with eval_mode(model) if self.mode == "eval" else nullcontext():
+        with self._old_pass(model, joint=not again and joined is None):
             logits = self.call(model, kept.inputs, kept.tasks, self.memory.counts)
-        return self._weigh(logits, kept)
+            penalty = self._weigh(logits, kept, model)
+            # What is computed again must be so in the same mode: here.
+            return hand_on(penalty, given, half=logits.dtype == torch.float16) if again else penalty
 
     def forward(
         self, model: nn.Module, x: Tensor, *, generator: torch.Generator | None = None
@@ -172,17 +193,19 @@ class Reminder:
         """(model(x), penalty) from one pass over both, which is faster than two.
 
         A model with batch norm or dropout in train mode, or a layer of yours that looks at `self.training`, gets
-        two passes, because old items are to see those in eval mode; so does one that needs `head` or `logits_of`, or
+        two passes, because old items are to see those as `mode` says; so does one that needs `head` or `logits_of`, or
         whose output is more than a tensor.
         """
-        plain = self.call.is_plain and self._gives_tensors and self.memory.inputs.keys() == {"x"}
-        if len(self.memory) and plain and (self.mode == "train" or not any(map(depends_on_mode, model.modules()))):
+        plain = bool(len(self.memory)) and self._is_plain
+        if plain and generator is None and not uses_checkpoints(model):
+            self._join(unwrap_model(model))  # where there is batch norm
+        if plain and (self.mode == "train" or not any(map(depends_on_mode, model.modules()))):
             self._check(unwrap_model(model))
             kept = self._draw(x.device, generator)
             logits = model(torch.cat([x, self.call.apply_transform(kept.inputs).to(x.dtype)]))
             self._gives_tensors = isinstance(logits, Tensor)
             if self._gives_tensors:
-                return logits[: len(x)], self._weigh(logits[len(x) :], kept)
+                return logits[: len(x)], self._weigh(logits[len(x) :], kept, unwrap_model(model))
         return model(x), self.penalty(model, generator=generator)
 
     def add_gradient(
@@ -197,7 +220,9 @@ class Reminder:
         """
         if not len(self.memory):
             return torch.zeros((), device=find_device(model))
-        return add_gradient(partial(self.penalty, model), optimizer, loss_scale)
+        # The graph of the user's own pass is gone by now: old items cannot have been part of it.
+        compute = partial(self.penalty, unwrap_model(model), items=self.call.batch_size)
+        return add_gradient(compute, optimizer, loss_scale)
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> RemovableHandle:
         """Add the penalty's gradient at every `optimizer.step()`, so that the loop stays as it is.
@@ -205,7 +230,10 @@ class Reminder:
         Once per step, whatever gradients were accumulated, after your own clipping. `remove()` of the handle ends
         it. A closure is refused: it would overwrite the gradient.
         """
-        return call_before_step(partial(self.add_gradient, model), optimizer)
+        model = unwrap_model(model)
+        if self.logits_of is None:  # which may know of other parameters
+            check_belongs(model, optimizer)
+        return call_before_step(self.add_gradient, model, optimizer)
 
     # When it has been learned -------------------------------------------------------------------------
 
@@ -217,6 +245,7 @@ class Reminder:
         data: Any,
         labels: Any = None,
         *,
+        classes: Sequence[str] | None = None,
         task: int | None = None,
         per_class: int | None = None,
         per_task: int | None = None,
@@ -226,8 +255,8 @@ class Reminder:
         gradients: Tensor | None = None,
         sources: Tensor | Sequence[int] | None = None,
         time: float | None = None,
-    ) -> None:
-        """Choose a few of these samples, record the model's logits on them, and keep both.
+    ) -> Remembered:
+        """Choose a few of these samples, record the model's logits on them, keep both, and say what was kept.
 
         Of several processes each gives its own part of the data, or all give the same.
 
@@ -236,6 +265,8 @@ class Reminder:
             data: a tensor, a tuple of tensors or tensors by name; a Dataset, a DataLoader or a Hugging Face data
                 set. It is what is kept, before `transform`: the view for evaluation, not an augmented one.
             labels: (n,) classes, where `data` has none; without any, the model's predictions stratify the choice.
+                Several an item, rows of 0 and 1, and fractions stratify it too, and are not kept.
+            classes: the names of the model's outputs in order, where labels are names; said once, they are kept.
             task: a new one by default; or the number of one that these items join.
             per_class, per_task, budget: how much, by exactly one of the three. A budget ("2MB") is a total:
                 each new task shrinks the others evenly.
@@ -248,10 +279,16 @@ class Reminder:
             time: when, in seconds since 1970.
         """
         model, size = unwrap_model(model), Size(per_class, per_task, budget)
+        if self.transform is not None:  # an object, say, whose mean was changed since
+            self._checked = Memory(), None
         self._check(model)
         number = self._next_task if task is None else as_index("task", task)
+        self.classes = self.classes if classes is None else list(classes)
         builder = self._builder(model, number, size, None if time is None else int(time))
-        self.memory = builder.remember(data, labels, sources, select=select, validation=validation, gradients=gradients)
+        self.memory = builder.remember(
+            data, labels, sources, classes=self.classes, select=select, validation=validation, gradients=gradients
+        )
+        return Remembered.of(self.memory, number)
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -278,55 +315,125 @@ class Reminder:
 
     # What is remembered -------------------------------------------------------------------------------
 
+    @torch.inference_mode(False)
     @torch.no_grad()
-    def report(self, model: nn.Module, new: Any = None, *, task: int | None = None) -> Report:
-        """How well the model still does what it did, task by task, and whether λ is too weak or too strong.
+    def refresh(self, model: nn.Module) -> None:
+        """Record the logits of all that is kept anew: by a wider model, an adapted one, an average of weights.
 
-        With `new`, (inputs, labels) or a data set of what it learns now, it can see that λ is too strong; `task` is the
-        number of that, where it is not one after those remembered. Print it. It looks at remembered items, which the
-        penalty holds: other old data will have changed somewhat more.
+        From then on the penalty holds what this model says. A model that has forgotten says what it remembers.
         """
-        model, right = unwrap_model(model), None
+        self.memory = record_anew(self.memory, self.call, unwrap_model(model))
+
+    @torch.no_grad()
+    def report(
+        self,
+        model: nn.Module,
+        new: Any = None,
+        *,
+        old: Any = None,
+        old_accuracy: float | None = None,
+        task: int | None = None,
+    ) -> Report:
+        """How well the model still does what it did, task by task, and whether λ is too weak or too strong. Print it.
+
+        It judges by witnesses, items that no penalty holds; without any it is optimistic, and says so.
+
+        Args:
+            new: (inputs, labels) or a data set of what it learns now: then it can see that λ is too strong.
+            old: the same of the old, to judge by instead of witnesses.
+            old_accuracy: on `old`, before; without it, the accuracy on remembered items when they were recorded.
+            task: the number of the new, where it is not one after those remembered.
+        """
+        model = unwrap_model(model)
         rows = tuple(report_tasks(self.memory, self.call, self.loss, model))
-        if new is not None:
-            samples = read_samples(*new) if isinstance(new, tuple) and len(new) == 2 else read_samples(new)
-            if samples.labels is None:
-                raise SelfReminderError("new has no labels: pass new=(inputs, labels)")
-            predicted = self.call.predict(model, samples.inputs, self._next_task if task is None else task)
-            right = (predicted == samples.labels).float().mean().item()
-        return Report(rows, self.current_strength, self.over_tasks, right)
+        number = self._next_task if task is None else task
+        right = None if new is None else self._accuracy(model, "new", new, number)[0]
+        allowed = ALLOWED if self.tolerance is None else max(self.tolerance.max_drop, 0.0)
+        moved = () if self.tolerance is None else tuple(self._base_strength * each for each in self.tolerance.history)
+        found = Report(rows, self.current_strength, self.over_tasks, right, None, allowed, moved)
+        if old is None:
+            return found
+        now, n = self._accuracy(model, "old", old, min(self.memory.counts, default=number))
+        then, n_then = (found.accuracy_then, len(self.memory)) if old_accuracy is None else (old_accuracy, n)
+        if then is None:
+            raise SelfReminderError("remembered items have no labels to compare old with: pass old_accuracy=…")
+        return replace(found, old=Drop.between(then, n_then, now, n))
+
+    def _accuracy(self, model: nn.Module, name: str, data: Any, task: int) -> tuple[float, int]:
+        samples = read_samples(*data) if isinstance(data, tuple) and len(data) == 2 else read_samples(data)
+        if samples.labels is None:
+            raise SelfReminderError(f"{name} has no labels: pass {name}=(inputs, labels)")
+        predicted = self.call.predict(model, samples.inputs, task)
+        return (predicted == samples.labels).float().mean().item(), len(samples)
 
     @property
     def current_strength(self) -> float:
         """λ, as it is for what is remembered now."""
-        return choose_strength(self.loss, self.memory) if self.strength == "auto" else self.strength
+        return self._base_strength * (1.0 if self.tolerance is None else self.tolerance.factor)
+
+    @property
+    def _base_strength(self) -> float:
+        if self.strength != "auto":
+            return self.strength
+        return choose_strength(self.loss, self.memory, over_tasks=self.over_tasks)
 
     # Files ---------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the memory to one file, whole or not at all."""
-        save_memory(self.memory, path)
+        """Write the memory and the settings of the penalty to one file, whole or not at all."""
+        save_memory(replace(self.memory, settings=self._settings), path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **settings: Any) -> Reminder:
-        """A reminder with the memory of a file; `settings` are those of `Reminder`."""
-        return cls(open_memory(path), **settings)
+        """A reminder with the memory and the settings of a file; `settings` are those of `Reminder`, said anew.
+
+        Where one of them is not what the file has, a warning says so.
+        """
+        memory = open_memory(path)
+        return cls(memory, **choose_settings(path, memory, settings))
 
     def state_dict(self) -> dict[str, Any]:
         """The memory and the state of the draws, for a checkpoint; `torch.load(weights_only=True)` reads it."""
-        return {"columns": self.memory.columns, "facts": self.memory.facts, "draws": self._draws.state_dict()}
+        return {
+            "columns": self.memory.columns,
+            "facts": self.memory.facts,
+            "draws": self._draws.state_dict(),
+            "norms": self._norm_state if self._norms is None else self._norms[1].state_dict(),
+            "joined": self._joined is not None and self._joined[1] is not None,
+            "tolerance": {} if self.tolerance is None else self.tolerance.state_dict(),
+        }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+    def load_state_dict(self, state: dict[str, Any], model: nn.Module | None = None) -> None:
+        """Go on from a checkpoint; a `model` with batch norm goes on to the bit if it is given here."""
         if missing := {"columns", "facts", "draws"} - state.keys():
             raise SelfReminderError(f"this is no state of a reminder: it lacks {', '.join(sorted(missing))}")
         self.memory = Memory.from_columns(state["columns"], state["facts"])
         self._draws.load_state_dict(state["draws"])
+        self._joined, self._norms, self._norm_state = None, None, state.get("norms", {})
+        if self.tolerance is not None and state.get("tolerance"):
+            self.tolerance.load_state_dict(state["tolerance"])
+        if model is not None and state.get("joined"):
+            self._join(unwrap_model(model))
+        elif model is not None and self._norm_state:
+            self._norms = weakref.ref(unwrap_model(model)), JointNorm(unwrap_model(model), self._norm_state)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_checked": (Memory(), None)}  # no reference to the model
+        norms = self.state_dict()["norms"]  # no reference to the model
+        return {**vars(self), "_checked": (Memory(), None), "_joined": None, "_norms": None, "_norm_state": norms}
 
     # ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """What a file says of the penalty beside the memory."""
+        names = [name for name, loss in ITEM_LOSSES.items() if loss is self.loss]
+        return {
+            "loss": names[0] if names else None,
+            "strength": None if self.strength == "auto" else self.strength,
+            "max_drop": None if self.tolerance is None else self.tolerance.max_drop,
+            "over_tasks": self.over_tasks,
+            "classes": self.classes,
+        }
 
     @property
     def _next_task(self) -> int:
@@ -344,6 +451,8 @@ class Reminder:
             logit_codec=self.logit_codec,
             needs_labels=self.loss is match_items_and_labels,
             time=time,
+            witnesses=self.witnesses,
+            merge=self.tasks == "merge",
         )
 
     def _draw(self, device: torch.device, generator: torch.Generator | None, items: int | None = None) -> MemoryBatch:
@@ -352,16 +461,53 @@ class Reminder:
                 self.memory = self.memory.to(device)
         generator = self._draws.get(device) if generator is None else generator
         kept = self.memory.draw(items or self.call.batch_size, generator, part=distributed.get_ranks())
-        if len(kept) < len(self.memory):
+        if len(kept) < self.memory.items_held:
             return kept
         # A copy, because a whole draw is the memory's own, and transform and model may work in place.
         return replace(kept, inputs={name: x.clone() for name, x in kept.inputs.items()})
 
-    def _weigh(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
-        check_logits(logits)
-        strength = self.current_strength / (len(self.memory.counts) if self.over_tasks == "mean" else 1)
+    def _old_pass(self, model: nn.Module, *, joint: bool) -> AbstractContextManager[None]:
+        """The mode of a pass of old items by themselves."""
+        if self.mode == "train":
+            return nullcontext()
+        if joint and self.mode == "joint" and torch.is_grad_enabled() and not is_compiled(model):
+            if self._norms is None or self._norms[0]() is not model:
+                self._norms, self._joined = (weakref.ref(model), JointNorm(model, self._norm_state)), None
+                self._norm_state = {}
+            if self._norms[1].is_training:
+                return self._norms[1].old_pass(model)
+        return eval_mode(model)
+
+    def _join(self, model: nn.Module) -> JoinedPass | None:
+        """Let old items ride along in the model's own passes, from the next one on, where that can be."""
+        if self._joined is not None and self._joined[0]() is model:
+            return self._joined[1]
+        if self.mode != "joint" or not self._is_plain or is_compiled(model):
+            return None
+        joined, ours = None, weakref.ref(self)
+        if any(map(takes_part, model.modules())) and JoinedPass.serves(model):
+            joined, self._norms = JoinedPass(model, lambda x: ride_along(ours(), x)), None
+        self._joined = weakref.ref(model), joined
+        return joined
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether a model is called with one tensor, and gives logits."""
+        return self.call.is_plain and self._gives_tensors and self.memory.inputs.keys() == {"x"}
+
+    def _weigh(self, logits: Tensor, kept: MemoryBatch, model: nn.Module) -> Tensor:
+        check_logits(logits, len(kept))
+        strength = self._base_strength / (self.memory.tasks_held if self.over_tasks == "mean" else 1)
         logits = self.call.match_width(logits, kept.logits.shape[1]).float()
-        return strength * torch.dot(kept.weight, self.loss(logits, kept))
+        penalty = strength * torch.dot(kept.weight, self.loss(logits, kept))
+        if self.tolerance is None or not torch.is_grad_enabled():
+            return penalty
+        if self.tolerance.is_due and self.memory.witness is not None:
+            with torch.no_grad(), eval_mode(model):
+                seen = self.memory.draw_witnesses(self.call.batch_size, self._draws.get(self.memory.device))
+                now = self.call(model, seen.inputs, seen.tasks, self.memory.counts)
+                self.tolerance.witness(self.call.match_width(now, seen.logits.shape[1]).float(), seen)
+        return self.tolerance.follow(logits.detach(), kept) * penalty
 
     def _check(self, model: nn.Module) -> None:
         """Refuse a model or a transform that did not give the logits: once for each model and memory."""
@@ -374,6 +520,8 @@ class Reminder:
             raise missing_logit(*(int(column[beyond][0]) for column in columns))
         if not known or memory.fingerprints != self.memory.fingerprints:
             self._check_fingerprints(model)
+            if self.grow and len(self.memory) and not isinstance(self.head, Mapping):
+                self.memory = widen_logits(self.memory, self.call, model)
         self._checked = self.memory, weakref.ref(model)
 
     def _check_fingerprints(self, model: nn.Module) -> None:

@@ -60,7 +60,7 @@ def gallery(memory: Memory, *, most: int = MOST) -> Element:
     if not len(memory):
         return element("div", style, note("The memory is empty."), class_="gallery")
     shown = take_evenly(memory, most)
-    inputs = shown.draw(len(shown)).inputs
+    inputs = shown.read().inputs
     seen = {name: pictures(x) for name, x in inputs.items()}
     logits = [z[:width] for z, width in zip(shown.logits.tolist(), shown.widths.tolist())]
     cards: dict[int, dict[int | None, list[Element]]] = {}

@@ -118,7 +118,7 @@ def export(memory: Memory, folder: str | os.PathLike[str]) -> Exported:
     `items.csv` has a row for each, with its logits z0, z1, …; images are in task-…/label-…/id-….png. Inputs that
     are no images, or that a PNG would round, are in `inputs.npz`, in the order of the table.
     """
-    inputs = memory.draw(len(memory)).inputs if len(memory) else {}
+    inputs = memory.read().inputs if len(memory) else {}
     shown = {name: found for name, x in inputs.items() if (found := pictures(x)) is not None and not found.stretched}
     arrays = {name: x for name, x in inputs.items() if name not in shown or not shown[name].exact}
     with _new_folder(Path(folder)) as temporary:

@@ -1,15 +1,12 @@
 """Read what `Reminder.remember` may be given, as tensors by name.
 
 Tensors stay as they are. A data set is read in one pass, on the CPU. Where the choice among its items is random, only
-a reservoir is in memory at any time: each item draws a random key, and each class keeps its smallest keys. All of a
-class's items then have the same chance, though nobody knows how many there are before the end.
+a reservoir is in memory at any time.
 """
 
 import hashlib
-import heapq
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,48 +17,36 @@ from torch.utils.data.distributed import DistributedSampler
 
 from selfreminder._base import distributed
 from selfreminder._base.errors import SelfReminderError
-from selfreminder._base.sizes import share_evenly
 from selfreminder.samples.columns import (
     UNKNOWN,
-    LabelPlace,
+    LabelColumn,
     Samples,
     check_names,
+    check_no_frame,
     check_shapes,
     count_rows,
     make_samples,
     name_inputs,
     restore_structure,
     stack_items,
-    to_classes,
     to_column,
 )
+from selfreminder.samples.joining import Limit, Predict, fill_reservoir, join_batches, join_columns
+from selfreminder.samples.labels import LabelPlace, LabelReader
 
 __all__ = ["UNKNOWN", "Limit", "Samples", "knows_positions", "name_inputs", "read_samples", "restore_structure"]
 
-Labels = Tensor | np.ndarray | Sequence[int] | str
-"""(n,) classes, or the name of the key or column that holds them"""
-
-Predict = Callable[[dict[str, Tensor]], Tensor]
-"""(n,) classes of a batch of inputs on the CPU"""
+Labels = Tensor | np.ndarray | Sequence[Any] | str
+"""one an item, in a form that `LabelReader` knows; or the name of the key or column that holds them"""
 
 _BATCH = 256
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Limit:
-    """How many items will be chosen at random, by exactly one of the two: more need not be in memory."""
-
-    generator: torch.Generator
-    """for the keys: one number an item"""
-    per_class: int | None = None
-    total: int | Callable[[dict[str, Tensor]], int] | None = None
-    """of all classes, in even shares; or a function of the first batch of inputs, where an item's size decides"""
 
 
 def read_samples(
     data: Any,
     labels: Labels | None = None,
     *,
+    classes: Sequence[str] | None = None,
     sources: Tensor | Sequence[int] | None = None,
     limit: Limit | None = None,
     predict: Predict | None = None,
@@ -72,8 +57,10 @@ def read_samples(
     Args:
         data: a tensor, a tuple or dict of tensors (or of numpy arrays), a torch Dataset, a DataLoader or a Hugging
             Face dataset. An item of a data set is an input, (input, …, label), or a dict.
-        labels: (n,) classes in the order of the data, or the name of the key that holds them. Without it they are a
+        labels: one an item in the order of the data, or the name of the key that holds them. Without it they are a
             dict's "labels" or "label", or the last element of a data set's tuples; with it, a tuple has only inputs.
+            See `LabelReader` for the forms that they may have.
+        classes: the names of the classes in order, where labels are names.
         sources: (n,) where each item came from, in the order of the data. Without it that is its position in the
             data, or unknown if a DataLoader changes the order.
         limit: hold no more of a data set than a random choice of so many needs; without it, all is read.
@@ -85,14 +72,19 @@ def read_samples(
     >>> samples.inputs["x"].shape, samples.labels.bincount()
     (torch.Size([6, 4]), tensor([3, 3]))
     """
-    beside = None if labels is None or isinstance(labels, str) else to_classes(labels)
-    place = LabelPlace(labels if isinstance(labels, str) else None, beside is not None)
-    samples = _read_tensors(data, place, beside)
+    reader = LabelReader(classes)
+    beside = None if labels is None or isinstance(labels, str) else reader.read(labels)
+    place = LabelPlace(labels if isinstance(labels, str) else None, beside)
+    samples = _read_tensors(data, place, reader)
     if samples is None:
         # A DataLoader draws from torch's own generator when it starts, and so may a data set: put it back.
         with torch.random.fork_rng(devices=[]):
-            batches = _read_batches(data, place, beside)
-            samples = _join_batches(batches) if limit is None else _fill_reservoir(batches, limit, predict)
+            batches = _read_batches(data, place, reader)
+            samples = join_batches(batches) if limit is None else fill_reservoir(batches, limit, predict)
+    if classes is not None and samples.labels is None:
+        raise SelfReminderError("classes=… names labels, but the data has none: pass labels=…")
+    if not reader.are_classes:
+        samples = replace(samples, labels=None)
     known = sources is None and knows_positions(data)
     if sources is not None:
         given = torch.as_tensor(sources).cpu()
@@ -101,7 +93,10 @@ def read_samples(
         samples = replace(samples, sources=given[samples.sources])
     elif not known:
         samples = replace(samples, sources=torch.full_like(samples.sources, UNKNOWN))
-    return _gather(samples, dealt=known) if gather else samples
+    samples = _gather(samples, dealt=known) if gather else samples
+    if samples.strata is None or samples.labels is not None:
+        return replace(samples, strata=None)
+    return replace(samples, strata=samples.strata.unique(return_inverse=True)[1])
 
 
 def _gather(samples: Samples, *, dealt: bool) -> Samples:
@@ -117,13 +112,16 @@ def _gather(samples: Samples, *, dealt: bool) -> Samples:
     parts = distributed.all_gather(samples)
     if any(part.inputs.keys() != samples.inputs.keys() for part in parts):
         raise SelfReminderError("the processes give inputs of different names")
-    classes = [part.labels for part in parts if part.labels is not None]
-    if len(classes) not in (0, len(parts)):
-        raise SelfReminderError("some processes give labels, others do not")
+    labels, strata = [part.labels for part in parts], [part.strata for part in parts]
+    if any(part.labels is None and part.strata is not None for part in parts):  # no classes in one, none in all
+        labels = [None] * len(parts)
+    if any(len({part is None for part in each}) > 1 for each in (labels, strata)):
+        raise SelfReminderError("some processes give labels, others do not, or of another form")
     return Samples(
         inputs={name: torch.cat([part.inputs[name].cpu() for part in parts]) for name in samples.inputs},
-        labels=torch.cat(classes) if classes else None,
+        labels=join_columns(labels),
         sources=torch.cat([part.sources for part in parts]),
+        strata=join_columns(strata),
     )
 
 
@@ -152,9 +150,11 @@ def _hash_inputs(samples: Samples) -> str:
 # One pass over the data -----------------------------------------------------------------------------------
 
 
-def _read_tensors(data: Any, place: LabelPlace, beside: Tensor | None) -> Samples | None:
+def _read_tensors(data: Any, place: LabelPlace, reader: LabelReader) -> Samples | None:
     """Tensors that are there already, as they are; None if it is a data set."""
+    check_no_frame("the data", data)
     if isinstance(data, list | tuple) and data and all(isinstance(x, Tensor | np.ndarray) for x in data):
+        _check_stacked(data, place.beside)
         data = {str(i): x for i, x in enumerate(data)} if len(data) > 1 else data
     elif not isinstance(data, Tensor | np.ndarray | Mapping):
         return None
@@ -163,17 +163,23 @@ def _read_tensors(data: Any, place: LabelPlace, beside: Tensor | None) -> Sample
         name: stack_items(name, value) if isinstance(value, list | tuple) else to_column(name, value)
         for name, value in inputs.items()
     }
-    samples = make_samples(columns, inside if beside is None else beside, 0)
+    samples = make_samples(columns, _read_labels(reader, inside) if place.beside is None else place.beside, 0)
     _check_some(len(samples))
     return samples
 
 
-def _read_batches(data: Any, place: LabelPlace, beside: Tensor | None) -> Iterator[Samples]:
+def _read_labels(reader: LabelReader, labels: Any) -> LabelColumn | None:
+    return None if labels is None else reader.read(labels)
+
+
+def _read_batches(data: Any, place: LabelPlace, reader: LabelReader) -> Iterator[Samples]:
     """A data set's batches on the CPU, with their labels and positions; all have the same names and shapes."""
-    start, first = 0, None
-    for columns, labels in _split_batches(data, place):
-        if beside is not None:
-            labels = beside[start : (end := start + count_rows(columns))]
+    start, first, beside = 0, None, place.beside
+    for columns, given in _split_batches(data, place):
+        if beside is None:
+            labels = _read_labels(reader, given)
+        else:
+            labels = beside.rows(start, end := start + count_rows(columns))
             if len(beside) < end:
                 raise SelfReminderError(f"more inputs than the {len(beside)} labels")
         on_cpu = {name: None if x is None else x.detach().cpu() for name, x in columns.items()}
@@ -194,7 +200,7 @@ def _read_batches(data: Any, place: LabelPlace, beside: Tensor | None) -> Iterat
 def _split_batches(data: Any, place: LabelPlace) -> Iterator[tuple[dict[str, Tensor | None], Any]]:
     """The inputs of each batch by name, None for text; and its labels, None if it has none."""
     if isinstance(data, DataLoader):
-        if place.beside and not _is_in_order(data):
+        if place.beside is not None and not _is_in_order(data):
             raise SelfReminderError("the labels are beside a DataLoader that changes the order: give its dataset")
         for batch in data:
             inputs, labels = place.split(batch)
@@ -229,49 +235,13 @@ def _make_readable(data: Any) -> Any:
     )
 
 
-def _join_batches(batches: Iterable[Samples]) -> Samples:
-    columns, labels, n = defaultdict[str, list[Tensor]](list), list[Tensor](), 0
-    for batch in batches:
-        for name, x in batch.inputs.items():
-            columns[name].append(x)
-        if batch.labels is not None:
-            labels.append(batch.labels)
-        n += len(batch)
-    # Popped, so that one column at a time is there twice, not all.
-    inputs = {name: torch.cat(columns.pop(name)) for name in list(columns)}
-    return Samples(inputs, torch.cat(labels) if labels else None, torch.arange(n))
-
-
-def _fill_reservoir(batches: Iterable[Samples], limit: Limit, predict: Predict | None) -> Samples:
-    """The items with the smallest keys of each class."""
-    heaps = defaultdict[int, list[tuple[float, int, dict[str, Tensor]]]](list)
-    counts, total, most, labelled = Counter[int](), limit.total, limit.per_class, False
-    for batch in batches:
-        total = max(1, total(batch.inputs)) if callable(total) else total
-        most = total if most is None else most
-        assert most is not None, "Limit has neither per_class nor total"
-        if labelled := batch.labels is not None:
-            classes = batch.labels.tolist()
-        else:
-            classes = [0] * len(batch) if predict is None else predict(batch.inputs).tolist()
-        keys = torch.rand(len(batch), dtype=torch.float64, generator=limit.generator).tolist()
-        for i, (label, source, key) in enumerate(zip(classes, batch.sources.tolist(), keys)):
-            heap = heaps[label]  # Python's heaps have the smallest first: the largest key is to be there
-            if len(heap) < most or -key > heap[0][0]:
-                heapq.heappush(heap, (-key, source, {name: x[i].clone() for name, x in batch.inputs.items()}))
-                if len(heap) > most:
-                    heapq.heappop(heap)
-        counts.update(classes)
-        if total is not None and counts.total() > total:
-            # The largest share. It only falls while items come, so that what was left out is never missed.
-            most = max(share_evenly(total, list(counts.values())))
-            for heap in heaps.values():
-                while len(heap) > most:
-                    heapq.heappop(heap)
-    kept = sorted((source, label, row) for label, heap in heaps.items() for _, source, row in heap)
-    sources, labels, rows = zip(*kept)
-    inputs = {name: torch.stack([row.pop(name) for row in rows]) for name in list(rows[0])}
-    return Samples(inputs, torch.tensor(labels) if labelled else None, torch.tensor(sources))
+def _check_stacked(data: Sequence[Any], beside: LabelColumn | None) -> None:
+    """Refuse a list of items, which looks like one of inputs."""
+    if isinstance(data, list) and beside is not None and len(beside) == len(data) != len(data[0]):
+        raise SelfReminderError(
+            f"the data is a list of {len(data)} tensors, taken for so many inputs of a model: of as many items "
+            "make one tensor, torch.stack(items)"
+        )
 
 
 def _check_some(items: int) -> None:

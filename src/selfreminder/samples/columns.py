@@ -10,10 +10,27 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.errors import SelfReminderError
 
 UNKNOWN = -1
 """the label, source or time of an item where nobody said"""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelColumn:
+    """One label an item, on the CPU."""
+
+    classes: Tensor
+    """(n,) int64; `UNKNOWN` where a label is no class"""
+    strata: Tensor | None = None
+    """(n,) int64: equal for items that are alike, where labels may be no classes"""
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def rows(self, start: int, end: int) -> "LabelColumn":
+        """Some of the items."""
+        return LabelColumn(self.classes[start:end], None if self.strata is None else self.strata[start:end])
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +40,11 @@ class Samples:
     inputs: dict[str, Tensor]
     """"x" for one tensor; "0", "1", … for several in order; or a dict's own names"""
     labels: Tensor | None
-    """(n,) int64 on the CPU; None where the data has none"""
+    """(n,) classes, int64 on the CPU; None where the data has none"""
     sources: Tensor
     """(n,) where each item came from: its position in the data, or what the caller said, or `UNKNOWN`"""
+    strata: Tensor | None = None
+    """(n,) int64 on the CPU, equal for items that are alike: of labels that are no classes, which are not kept"""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -64,42 +83,14 @@ def show_kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-@dataclass(frozen=True)
-class LabelPlace:
-    """Where the labels are: under a key, beside the data, or where they are by custom."""
-
-    key: str | None
-    beside: bool
-
-    def split(self, given: Any) -> tuple[dict[str, Any], Any]:
-        """Split an item or a batch into its inputs by name and its label or labels, None if it has none."""
-        label = None
-        if isinstance(given, tuple | list):
-            if len(given) > 1 and not self.beside:
-                *given, label = given
-            given = given[0] if len(given) == 1 else tuple(given)
-        if isinstance(given, Mapping):
-            inputs = dict(given)
-            if self.key is not None and self.key not in inputs:
-                raise unknown("key of labels", self.key, map(str, inputs))
-            for name in ("labels", "label") if self.key is None else (self.key,):
-                inside = inputs.pop(name, None)
-                label = inside if label is None else label
-            return inputs, label
-        if self.key is not None:
-            raise SelfReminderError(f"labels='{self.key}' is the name of a key, but the data has no keys")
-        if isinstance(given, tuple) or (isinstance(given, list) and not isinstance(_innermost(given), int | float)):
-            return {str(i): value for i, value in enumerate(given)}, label
-        return {"x": given}, label
-
-
-def make_samples(columns: dict[str, Tensor | None], labels: Any, start: int) -> Samples:
+def make_samples(columns: dict[str, Tensor | None], labels: LabelColumn | None, start: int) -> Samples:
     """Make samples of a batch without its text; all columns have one length, and positions count from `start`."""
-    n, classes = count_rows(columns), None if labels is None else to_classes(labels)
-    if classes is not None and len(classes) != n:
-        raise SelfReminderError(f"{n} inputs, but {len(classes)} labels")
+    n = count_rows(columns)
+    if labels is not None and len(labels) != n:
+        raise SelfReminderError(f"{n} inputs, but {len(labels)} labels")
     inputs = {name: x for name, x in columns.items() if x is not None}
-    return Samples(inputs, classes, torch.arange(start, start + n))
+    classes, strata = (None, None) if labels is None else (labels.classes, labels.strata)
+    return Samples(inputs, classes, torch.arange(start, start + n), strata)
 
 
 def count_rows(columns: dict[str, Tensor | None]) -> int:
@@ -118,10 +109,11 @@ def count_rows(columns: dict[str, Tensor | None]) -> int:
 
 def to_column(name: str, value: Any) -> Tensor | None:
     """Convert a column of a batch to a tensor, one row an item; None if it is text."""
-    if _is_text(value):
+    if is_text(value):
         return None
     if isinstance(value, np.ndarray):
-        return _from_numpy(name, value)
+        return from_numpy(name, value)
+    check_no_frame(f"'{name}'", value)
     if not isinstance(value, Tensor):
         raise _no_tensor(name, value)
     return value
@@ -131,7 +123,7 @@ def stack_items(name: str, values: Sequence[Any]) -> Tensor | None:
     """Stack the items of a column, one row an item; None if they are text."""
     if not values:
         return torch.zeros(0)
-    if _is_text(values[0]):
+    if is_text(values[0]):
         return None
     try:
         items = [torch.tensor(value) if isinstance(value, list | tuple) else value for value in values]
@@ -143,7 +135,8 @@ def stack_items(name: str, values: Sequence[Any]) -> Tensor | None:
         raise _no_tensor(name, values[0]) from error
 
 
-def _from_numpy(name: str, array: np.ndarray) -> Tensor:
+def from_numpy(name: str, array: np.ndarray) -> Tensor:
+    """The same numbers as a tensor, not copied."""
     with warnings.catch_warnings():  # it may be read-only: nobody writes to it
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         try:
@@ -152,32 +145,13 @@ def _from_numpy(name: str, array: np.ndarray) -> Tensor:
             raise SelfReminderError(f"'{name}' is a numpy array that torch does not take: {error}") from error
 
 
-def to_classes(labels: Any) -> Tensor:
-    """Convert labels to (n,) int64 on the CPU."""
-    if not isinstance(labels, Tensor | np.ndarray):
-        try:
-            labels = list(labels)
-            if not _is_text(labels):
-                labels = default_collate(labels) if labels else torch.zeros(0, dtype=torch.long)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise _several_labels(f"a {type(labels).__name__}") from error
-    if _is_text(labels):
-        raise SelfReminderError("the labels are text: number the classes (a Hugging Face dataset: class_encode_column)")
-    if isinstance(labels, np.ndarray):
-        labels = _from_numpy("labels", labels)
-    if not isinstance(labels, Tensor):
-        raise _several_labels("several an item")
-    if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
-        raise _several_labels(f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}")
-    return labels.detach().to("cpu", torch.long)
-
-
-def _is_text(value: Any) -> bool:
-    first = _innermost(value)
+def is_text(value: Any) -> bool:
+    """Whether a value, or the first of those in it, is text."""
+    first = innermost(value)
     return isinstance(first, str | bytes) or (isinstance(first, np.ndarray) and first.dtype.kind in "US")
 
 
-def _innermost(value: Any) -> Any:
+def innermost(value: Any) -> Any:
     """The first element of lists in lists."""
     while isinstance(value, list | tuple) and value:
         value = value[0]
@@ -206,16 +180,18 @@ def check_shapes(name: str, shapes: Iterable[Sequence[int]]) -> None:
         )
 
 
+def check_no_frame(what: str, value: Any) -> None:
+    """Refuse a table of pandas or polars, which has no one tensor by itself."""
+    if hasattr(value, "to_numpy"):
+        raise SelfReminderError(
+            f"{what} is a {type(value).__name__}: pass the numbers that the model takes, torch.tensor(frame.to_numpy())"
+        )
+
+
 def _no_tensor(name: str, value: Any) -> SelfReminderError:
     return SelfReminderError(
         f"'{name}' is a {type(value).__name__}, not a tensor: have the data give tensors "
         "(a Hugging Face dataset in a DataLoader: set_format('torch')), or leave it out"
-    )
-
-
-def _several_labels(what: str) -> SelfReminderError:
-    return SelfReminderError(
-        f"the labels are {what}: a reminder works for classifiers with one label an item, whole numbers of shape (n,)"
     )
 
 
