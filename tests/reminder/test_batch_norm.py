@@ -196,6 +196,10 @@ def test_a_frozen_layer_stays_frozen() -> None:
         step(model, reminder, optimizer, seed)
     assert torch.equal(model[1].running_mean, before["running_mean"])
     assert not model[1].training
+    rows = []
+    model[0].register_forward_hook(lambda module, args, output: rows.append(len(output)))
+    reminder.forward(model, samples(16)[0])
+    assert rows == [16 + reminder.memory.items_held]  # once, and not twice
 
 
 def test_training_is_resumed_to_the_bit() -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel
 from selfreminder import data
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks.stream import Stream, image_parts
-from selfreminder.memory import Memory, open_memory
+from selfreminder.memory import Memory, open_memory, save_memory
 from selfreminder.reminder.drop import Drop
 from selfreminder.reminder.remember import choose_witnesses
 from selfreminder.reminder.reminder import Reminder
@@ -392,3 +393,9 @@ def test_settings_travel(digits: Stream, trained: nn.Sequential, tmp_path: Path)
     with pytest.warns(UserWarning, match="loss is 'logit', the file has 'distill'"):
         Reminder.load(tmp_path / "m", loss="logit")
     assert Reminder.load(tmp_path / "m", strength=1.0).tolerance is None
+    for odd in ({"loss": ["logit"]}, {"strength": {}}):
+        save_memory(replace(reminder.memory, settings=odd), tmp_path / "odd")
+        with pytest.raises(SelfReminderError, match="which no reminder writes"):
+            Reminder.load(tmp_path / "odd")
+    save_memory(replace(reminder.memory, settings={"of a later version": 1}), tmp_path / "later")
+    assert Reminder.load(tmp_path / "later").strength == "auto"

@@ -52,7 +52,9 @@ class _Pass:
         self.found: tuple[Tensor, MemoryBatch] | None = None
         self.unreminded = 0
         self.handles = []
+        self._norms = []
         if model is not None:
+            self._norms = [weakref.ref(module) for module in model.modules() if takes_part(module)]
             dropouts = [module for module in model.modules() if isinstance(module, _DropoutNd)]
             self.handles = [
                 model.register_forward_pre_hook(self._begin, with_kwargs=True),
@@ -68,6 +70,8 @@ class _Pass:
             return None
         self.found = self._riding = None
         if not (model.training and torch.is_grad_enabled()) or kwargs or len(args) != 1:
+            return None
+        if not any((norm := found()) is not None and norm.training for found in self._norms):  # all are frozen
             return None
         self.unreminded += 1
         if self.unreminded > PATIENCE or not isinstance(args[0], Tensor):

@@ -125,9 +125,9 @@ class Reminder:
             head: which of several outputs has the logits: its place or its name, or a dict with one for each task.
             logits_of: how to call the model, where that does not do: (model, inputs, task) -> logits (n, K), where
                 `task` is one number for all items, or a tensor with one for each.
-            mode: of layers that differ in training. "joint" has dropout off for old items and lets batch norm in train
-                mode go by new and old items together, see `selfreminder.reminder.batch_norm`; "eval" has both in eval
-                mode for old items, and leaves running statistics alone; "train" leaves the mode as it is.
+            mode: of layers that differ in training. With "joint" dropout is off for old items, and batch norm sees
+                them together with the new, see `selfreminder.reminder.joined_pass`; with "eval" both are in eval mode
+                for old items, and running statistics are left alone; "train" leaves the mode as it is.
             grow: the model may have more classes than it had, at the end: old items are recorded anew by the wider
                 model when it is first met, see `refresh`.
             witnesses: the share of what is kept that no penalty holds, so that `report` can judge by it; of a class
@@ -169,7 +169,7 @@ class Reminder:
         """λ · Σ_t mean_j of the loss on remembered items: add it to yours. 0, without a pass, while empty.
 
         `items` is how many it looks at, if not `batch_size`: more give a less noisy estimate of the same number.
-        With batch norm, call it after your own forward pass, with whose statistics this one shares.
+        With batch norm, call it after your own forward pass, in which old items ride along.
         """
         given, model = model, unwrap_model(model)
         device = find_device(model)
@@ -192,9 +192,9 @@ class Reminder:
     ) -> tuple[Tensor, Tensor]:
         """(model(x), penalty) from one pass over both, which is faster than two.
 
-        A model with batch norm or dropout in train mode, or a layer of yours that looks at `self.training`, gets
-        two passes, because old items are to see those as `mode` says; so does one that needs `head` or `logits_of`, or
-        whose output is more than a tensor.
+        A model without batch norm that has dropout in train mode, or a layer of yours that looks at `self.training`,
+        gets two passes, because old items are to see those as `mode` says; so does one that needs `head` or
+        `logits_of`, or whose output is more than a tensor.
         """
         plain = bool(len(self.memory)) and self._is_plain
         if plain and generator is None and not uses_checkpoints(model):

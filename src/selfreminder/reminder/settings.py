@@ -20,6 +20,7 @@ _CHOICES: dict[str, Any] = {
     "logit_codec": codecs.LOGIT_NAMES,
 }
 _EITHER = ("strength", "max_drop")
+_TRAVEL = ("loss", "over_tasks", *_EITHER)
 
 
 def check_settings(given: Mapping[str, Any]) -> None:
@@ -48,7 +49,9 @@ def check_settings(given: Mapping[str, Any]) -> None:
 
 def choose_settings(path: str | os.PathLike[str], memory: Memory, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a reminder from a file: the file's, and those given; where these differ, a warning says so."""
-    kept = {name: value for name, value in memory.settings.items() if value is not None and name != "classes"}
+    kept = {name: value for name, value in memory.settings.items() if name in _TRAVEL and value is not None}
+    if odd := [name for name, value in kept.items() if not isinstance(value, str) and not _is_number(value)]:
+        raise SelfReminderError(f"{path} says {odd[0]} = {kept[odd[0]]!r}, which no reminder writes: pass {odd[0]}=…")
     if given.keys() & set(_EITHER):  # each stands for the other
         kept = {name: value for name, value in kept.items() if name in given or name not in _EITHER}
     said = [
