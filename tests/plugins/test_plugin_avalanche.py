@@ -184,7 +184,7 @@ def test_a_task_label_is_a_head() -> None:
     model.eval()
     expected = 0.0
     for task, classes in enumerate(([1, 4], [0, 5], [2, 3])):
-        kept = reminder.memory.take(reminder.memory.tasks == task)
+        kept = reminder.memory.take((reminder.memory.tasks == task) & ~reminder.memory.witnesses)
         assert sorted(set(kept.labels.tolist())) == classes
         x = kept.read().inputs["x"]
         now = model.classifier.classifiers[str(task)](model.features(x))[:, classes]
@@ -201,7 +201,7 @@ def test_outputs_may_grow() -> None:
     strategy = strategy_of(Grows(), ReminderPlugin(reminder, per_class=5))
     for experience in benchmark(fixed_class_order=[1, 0, 2, 3, 5, 4]).train_stream:
         strategy.train(experience, shuffle=False)
-    assert reminder.memory.widths.unique().tolist() == [2, 4, 6]
+    assert reminder.memory.widths.unique().tolist() == [6]  # old items have the logits of new classes, too
     assert reminder.memory.logits.abs().max() < 100
     first = reminder.report(strategy.model).tasks[0]
     assert first.drift < 0.3  # held where they were, though outputs that came later may be larger
