@@ -3,10 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-all lint format clean
+.PHONY: demo docs results test test-all lint format chaos audit lock locked clean
 
-.venv/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+# What `selfreminder` needs, and no more: torch is the most of it.
+.venv/.demo: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "make: python 3.11 or newer is needed; for another one: make demo PYTHON=python3.12")'
+	@echo "Installing torch, matplotlib and a few more into .venv: a minute or two, once."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[cli]'
+	@touch $@
+
+.venv/.installed: .venv/.demo
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[cli,dev]'
 	touch $@
 
@@ -16,8 +23,17 @@ WORKERS ?= 2
 	$(BIN)/python -m pip install -q --no-deps --upgrade --target .venv/apart -c constraints.txt avalanche-lib==0.6.0 timm==1.0.30 torchvision==0.28.0
 	touch $@
 
-demo: .venv/.installed
-	$(BIN)/selfreminder compare permuted-mnist --scale demo
+# botocore needs an older python-dateutil than the rest.
+.venv/s3/.installed: .venv/.installed
+	$(BIN)/python -m pip install -q --upgrade --target .venv/s3 s3fs 'moto[s3]'
+	touch $@
+
+demo: .venv/.demo
+	@$(BIN)/selfreminder demo
+
+# The site in build/site: without a network, a warning or a dead link.
+docs: .venv/.installed
+	$(BIN)/python -m scripts.site
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
@@ -28,14 +44,47 @@ lint: .venv/.installed
 test: lint
 	$(BIN)/pytest -q -n $(WORKERS) -m "not slow"
 
-test-all: lint .venv/apart/.installed
+test-all: lint .venv/apart/.installed .venv/s3/.installed
 	$(BIN)/pytest -q -n $(WORKERS)
 	PYTHONPATH=tests/apart:.venv/apart $(BIN)/pytest -q tests/plugins/test_plugin_avalanche.py
+	PYTHONPATH=.venv/s3 $(BIN)/pytest -q tests/experiment/test_mirror.py -k server
+
+# The whole campaign against faults, within an hour on two cores; writes chaos/table.json and docs/trust.md.
+chaos: .venv/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m chaos --write --jobs $(WORKERS)
+
+# Known weaknesses of what CI installs. A package that cannot be looked up is no good news: --strict. What looks them up
+# is in a place of its own, so that it changes nothing of what it looks at.
+.venv/audit/bin/pip-audit:
+	$(PYTHON) -m venv .venv/audit
+	.venv/audit/bin/python -m pip install -q pip-audit
+
+audit: .venv/audit/bin/pip-audit
+	@.venv/audit/bin/pip-audit --strict --progress-spinner off --no-deps --disable-pip -r requirements.lock || \
+	  { echo "audit: a package has a known weakness, or the public list of them cannot be reached: see above" >&2; exit 1; }
+
+# requirements.lock anew, from what is installed here.
+lock: .venv/.installed
+	$(BIN)/python scripts/write_lock.py
+
+# What CI installs, each package by its hash. Torch comes first and without: see docs/threat-model.md.
+locked:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -q --no-deps -e .
+	touch .venv/.demo .venv/.installed
+
+# Pages and tables of results/ anew, from the records there.
+results: .venv/.installed
+	$(BIN)/python scripts/draw_results.py
+	$(BIN)/python scripts/results_tables.py
 
 format: .venv/.installed
 	$(BIN)/ruff check --fix-only -q .
 	$(BIN)/ruff format .
 	$(BIN)/python -c 'from selfreminder.experiment.catalogue import write_index; write_index()'
+	$(BIN)/python -c 'from selfreminder.experiment.tuning.tuned import TUNED, seal_table; seal_table(TUNED)'
 
 clean:
 	rm -rf .venv build dist

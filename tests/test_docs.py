@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+MADE = {"api.md", "commands.md", "methods.md"}
+"""pages of the site that scripts/site makes of the code"""
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 STEPS = re.findall(r"^\| \d+ \|.*\| `([^`]+)` \|$", GUIDE, re.MULTILINE)
 PATHS = re.findall(r"`((?:src|tests)/[^` ]+)`", GUIDE)
@@ -31,7 +33,8 @@ def test_links_lead_somewhere(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         if not target.startswith(("http://", "https://")):
-            assert (document.parent / target).exists(), target
+            made = document.parent == ROOT / "docs" and target in MADE
+            assert made or (document.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,4 +1,4 @@
-"""Every example runs by itself and shows what it promises; so does the code of docs/own-training.md."""
+"""Every example runs by itself and shows what it promises; so does the notebook."""
 
 import json
 import os
@@ -106,12 +106,17 @@ def test_what_is_to_be_installed_is_in_the_clone(page: Path) -> None:
         assert set(re.findall(r"\[(\w+)\]", asked)) <= set(extras)
 
 
-def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One block after the other, as one program."""
-    monkeypatch.chdir(tmp_path)
-    page = ROOT / "docs" / "own-training.md"
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 10
-    names: dict[str, object] = {}
-    for number, block in enumerate(blocks):
-        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+@pytest.mark.slow
+def test_the_notebook_tells_its_story(tmp_path: Path) -> None:
+    """In under two minutes on an idle core, from its first cell to its last."""
+    notebook = tmp_path / "forgetting.ipynb"
+    notebook.write_bytes((ROOT / "examples" / "forgetting.ipynb").read_bytes())
+    command = [sys.executable, "-c", "from nbclient.cli import main; main()", "--inplace", str(notebook)]
+    subprocess.run(command, cwd=tmp_path, env=environment(notebook), check=True, capture_output=True, timeout=SECONDS)
+    cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+    printed = ["".join(output.get("text", "")) for cell in cells for output in cell["outputs"]]
+    without, with_reminder = (
+        [float(value) for value in re.findall(r"'(0\.\d+)'", text)] for text in printed if "on the first task" in text
+    )
+    assert with_reminder[-1] > without[-1] + 0.1
+    assert sum("image/png" in output.get("data", {}) for cell in cells for output in cell["outputs"]) == 4

@@ -163,7 +163,11 @@ def test_weight_decay_is_coupled(digits: Stream) -> None:
 
 def test_bad_input() -> None:
     with pytest.raises(SelfReminderError, match="did you mean 'adam'"):
-        Training(optimizer="adamw")
+        Training(optimizer="adamm")
+    with pytest.raises(SelfReminderError, match="momentum is 1"):
+        Training(optimizer="sgd", momentum=1.0)
+    with pytest.raises(SelfReminderError, match="adamw has its own"):
+        Training(optimizer="adamw", momentum=0.9)
     with pytest.raises(SelfReminderError, match="epochs is 0"):
         Training(epochs=0)
     with pytest.raises(SelfReminderError, match="lr is -1"):
@@ -258,7 +262,8 @@ def test_hats_protocol_clips_at_the_methods_norm(digits: Stream, plateau: bool) 
     class Clipped(Method):
         clip = 0.01
 
-        def after_backward(self, model: nn.Module, step: Step) -> None:  # as EWC's pull and HAT's compensation
+        def after_backward(self, model: nn.Module, batch: Batch, step: Step) -> None:
+            # as EWC's pull and HAT's compensation
             for parameter in model.parameters():
                 assert parameter.grad is not None
                 parameter.grad *= 10
@@ -273,7 +278,7 @@ def test_hats_protocol_clips_at_the_methods_norm(digits: Stream, plateau: bool) 
 
 
 def test_the_step_sizes_are_the_papers_unless_others_are_named() -> None:
-    assert OPTIMIZERS == {"adam": 1e-4, "sgd": 1e-3}
+    assert OPTIMIZERS == {"adam": 1e-4, "adamw": 1e-4, "sgd": 1e-3}
     weight = torch.zeros(1, requires_grad=True)
     for name, usual in OPTIMIZERS.items():
         for lr in (None, 0.3):

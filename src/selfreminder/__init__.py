@@ -11,8 +11,9 @@ _PUBLIC = {
     "experiment.run": ("run",),
     "experiment.spec": ("Experiment",),
     "experiment.table": ("records",),
-    "memory": ("Memory", "MemoryBatch", "memory_hash", "open_memory", "save_memory"),
+    "memory": ("Memory", "MemoryBatch", "change_memory", "memory_hash", "open_memory", "save_memory"),
     "reminder": ("Reminder", "Report"),
+    "store": ("Store",),
 }
 """names by the module that has them"""
 
@@ -25,6 +26,8 @@ __all__ = [
     "Report",
     "SelfReminderError",
     "Size",
+    "change_memory",
+    "Store",
     "memory_hash",
     "open_memory",
     "records",
@@ -38,8 +41,9 @@ if TYPE_CHECKING:
     from selfreminder.experiment.run import run
     from selfreminder.experiment.spec import Experiment
     from selfreminder.experiment.table import records
-    from selfreminder.memory import Memory, MemoryBatch, memory_hash, open_memory, save_memory
+    from selfreminder.memory import Memory, MemoryBatch, change_memory, memory_hash, open_memory, save_memory
     from selfreminder.reminder import Reminder, Report
+    from selfreminder.store import Store
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,12 @@
 """From the accuracy matrix to numbers. Row t has the accuracies on tasks 1…t after learning task t.
 
-In the equations R[t][τ] is the matrix, with tasks counted from 1, and T the last task.
+In the equations R[t][τ] is the matrix, with tasks counted from 1, and T the last task. A value that nobody measured is
+nan, and left out: then means are over the tasks that were evaluated. R[t][t] is always measured.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 
 from selfreminder._base.errors import SelfReminderError
 
@@ -16,8 +18,10 @@ def task_average(matrix: Matrix) -> list[float]:
 
     >>> task_average([[0.9], [0.5, 0.7]])
     [0.9, 0.6]
+    >>> task_average([[0.9], [math.nan, 0.7]])
+    [0.9, 0.7]
     """
-    return [_mean(row) for row in matrix]
+    return [_mean(_measured(row)) for row in matrix]
 
 
 def first_task(matrix: Matrix) -> list[float]:
@@ -36,7 +40,8 @@ def forgetting(matrix: Matrix) -> float | None:
     0.15
     """
     last = len(matrix) - 1
-    drops = [max(matrix[t][task] for t in range(task, last)) - matrix[last][task] for task in range(last)]
+    drops = [max(_measured(matrix[t][task] for t in range(task, last))) - matrix[last][task] for task in range(last)]
+    drops = _measured(drops)
     return _mean(drops) if drops else None
 
 
@@ -47,7 +52,7 @@ def backward_transfer(matrix: Matrix) -> float | None:
     -0.15
     """
     last = len(matrix) - 1
-    changes = [matrix[last][task] - matrix[task][task] for task in range(last)]
+    changes = _measured(matrix[last][task] - matrix[task][task] for task in range(last))
     return _mean(changes) if changes else None
 
 
@@ -81,12 +86,13 @@ def intransigence(matrix: Matrix, joint: Matrix) -> float:
     return _mean([joint[t][t] - matrix[t][t] for t in range(len(matrix))])
 
 
-def rho(matrix: Matrix, joint: Matrix, chance: Sequence[float]) -> list[float | None]:
+def rho(matrix: Matrix, joint: Matrix, chance: Sequence[float], *, growing: bool = False) -> list[float | None]:
     """HAT's forgetting ratio (Serrà et al. 2018) after each task: 0 is as good as joint training, −1 is guessing.
 
     ρ[t] = mean over τ ≤ t of (R[t][τ] − c[τ]) / (J[t][τ] − c[τ]) − 1, with J the matrix of joint training on
     the tasks 1…t and c the accuracy of guessing, see `stratified_chance`. None for a t where J[t][τ] − c[τ] is
     less than 0.05 for some τ ≤ t: joint training is too near to guessing there for a ratio to mean anything.
+    Where predictions choose among the classes of all tasks so far, `growing`, guessing is c[t] for every τ.
 
     >>> rho([[0.75], [0.5, 1.0]], joint=[[1.0], [1.0, 1.0]], chance=[0.5, 0.5])
     [-0.5, -0.5]
@@ -96,11 +102,13 @@ def rho(matrix: Matrix, joint: Matrix, chance: Sequence[float]) -> list[float | 
         raise SelfReminderError(f"{len(matrix)} tasks, chance for {len(chance)}: give it for every task")
     ratios: list[float | None] = []
     for t in range(len(matrix)):
-        margins = [joint[t][task] - chance[task] for task in range(t + 1)]
+        both = [task for task in range(t + 1) if not math.isnan(matrix[t][task] - joint[t][task])]
+        guessed = {task: chance[t if growing else task] for task in both}
+        margins = [joint[t][task] - guessed[task] for task in both]
         if min(margins) < 0.05 - 1e-9:  # in floating point 0.15 − 0.1 is a little less than 0.05
             ratios.append(None)
         else:
-            ratios.append(_mean([(matrix[t][task] - chance[task]) / margins[task] - 1 for task in range(t + 1)]))
+            ratios.append(_mean([(matrix[t][task] - guessed[task]) / of - 1 for task, of in zip(both, margins)]))
     return ratios
 
 
@@ -125,6 +133,20 @@ def negative_flips(before: Sequence[bool], after: Sequence[bool]) -> float:
     if len(before) != len(after):
         raise SelfReminderError(f"{len(before)} items before, {len(after)} after: give the same ones in order")
     return _mean([bool(was and not now) for was, now in zip(before, after)])
+
+
+def calibration_error(right: Sequence[bool], confidence: Sequence[float], bins: int = 15) -> float:
+    """ECE (Guo et al. 2017): how far confidence and accuracy are apart, in bins of one width, weighted by their items.
+
+    >>> round(calibration_error([True, False, True, True], [0.9, 0.9, 0.6, 0.6]), 6)  # (2·.4 + 2·.4) / 4
+    0.4
+    """
+    if len(right) != len(confidence) or not right:
+        raise SelfReminderError(f"{len(right)} predictions with {len(confidence)} confidences: give one for each")
+    gaps = [0.0] * bins
+    for is_right, sure in zip(right, confidence):
+        gaps[min(int(sure * bins), bins - 1)] += is_right - sure
+    return math.fsum(map(abs, gaps)) / len(right)
 
 
 def diagonal(confusion: Matrix) -> float:
@@ -166,6 +188,7 @@ def t_interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[
     return mean, student_quantile(confidence, len(differences) - 1) * stderr
 
 
+@cache
 def student_quantile(confidence: float, degrees: int) -> float:
     """The q for which |t| ≤ q with probability `confidence`, t of Student's distribution: two-sided.
 
@@ -196,6 +219,10 @@ def _student_within(angle: float, degrees: int) -> float:
     if odd:
         return 2 / math.pi * (angle + math.sin(angle) * total)
     return math.sin(angle) * total
+
+
+def _measured(values: Iterable[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -9,10 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from selfreminder._base import optimizers
 from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, unknown
 from selfreminder._base.seeds import seed_for, step_seed
+from selfreminder._base.together import Together, default_generator
+from selfreminder.benchmarks.models import set_outputs
 from selfreminder.benchmarks.stream import Split, Task
-from selfreminder.methods import OPTIMIZERS
+from selfreminder.methods import OPTIMIZERS, SCHEDULES
 from selfreminder.methods.base import Batch, Method, Step
 
 _CHECK_EVERY = 50
@@ -24,6 +27,8 @@ _IMAGES_BATCH = 200
 """of images with rows and columns: the maps of more do not stay in a processor's cache, half as slow again"""
 _PATIENCE, _LOWER_BY, _LEAST_LR = 5, 3.0, 1e-4
 """HAT's protocol"""
+_WARMUP = 0.1
+"""the part of a task over which the step size rises"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,30 +42,56 @@ class Training:
     epochs: int = 20
     batch_size: int = 128
     optimizer: str = "adam"
-    """adam or sgd (without momentum)"""
+    """adam, adamw or sgd"""
     lr: float | None = None
-    """step size; None: the paper's, 1e-4 for adam, 1e-3 for sgd"""
+    """step size; None: the paper's, 1e-4 for adam (and adamw), 1e-3 for sgd"""
+    momentum: float = 0.0
+    """of sgd"""
     weight_decay: float = 1e-4
-    """coupled L2"""
+    """coupled L2; with adamw, decoupled"""
     plateau: bool = False
     """HAT's protocol: divide the step size by 3 after 5 epochs without a better validation loss, stop below 1e-4,
     clip gradients, and end with the best weights; `epochs` is then the most there can be"""
+    schedule: str = "constant"
+    """of the step size within the task, see `selfreminder.methods.SCHEDULES`"""
     seed: int = 0
     device: str = "cpu"
+    precision: str = "fp32"
+    """fp32, or bf16: the loss and its gradient by autocast; weights and the optimizer's state stay in fp32"""
+    boundaries: bool = True
+    """whether the method is told when a task begins; without, the optimizer goes on from the state, too"""
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
+        if self.schedule not in SCHEDULES:
+            raise unknown("schedule", self.schedule, SCHEDULES)
         for name, value in (("epochs", self.epochs), ("batch_size", self.batch_size)):
             if value < 1:
                 raise SelfReminderError(f"{name} is {value}: it must be at least 1")
-        if self.lr is not None and not self.lr > 0:
+        if self.lr is not None and not 0 < self.lr < math.inf:
             raise SelfReminderError(f"lr is {self.lr}: it must be above 0")
+        if not 0 <= self.momentum < 1:
+            raise SelfReminderError(f"momentum is {self.momentum}: it must be from 0 to below 1")
+        if self.momentum and self.optimizer != "sgd":
+            raise SelfReminderError(f"momentum is {self.momentum}: {self.optimizer} has its own, it is of sgd only")
+        if not 0 <= self.weight_decay < math.inf:
+            raise SelfReminderError(f"weight_decay is {self.weight_decay}: it must be 0 or above")
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise SelfReminderError(f"device {self.device}: torch finds no CUDA here; use the device cpu")
+        if self.device == "mps" and not torch.backends.mps.is_available():
+            raise SelfReminderError("device mps: torch finds none here; use the device cpu")
+
+    def autocast(self) -> torch.autocast:
+        """Give the context in which a loss is computed."""
+        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """Make a fresh, fused optimizer of parameter groups."""
         lr = OPTIMIZERS[self.optimizer] if self.lr is None else self.lr
-        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
+        if self.optimizer == "sgd":
+            return optimizers.SGD(groups, lr, self.momentum, weight_decay=self.weight_decay, fused=True)
+        kind = optimizers.Adam if self.optimizer == "adam" else optimizers.AdamW
         return kind(groups, lr=lr, weight_decay=self.weight_decay, fused=True)
 
 
@@ -81,6 +112,25 @@ class TrainState:
     best_loss: float = math.inf
     since_best: int = 0
     """epochs since then, or since the step size was lowered"""
+    steps: int = 0
+    """that the optimizer has made on the task, in whole epochs"""
+    new_items: int = 0
+    """of the task's own data in those epochs; a method may have trained on more"""
+    passes: int = 0
+    """items that went forward through the network for it, as who watches counts them"""
+
+
+def scale_step(schedule: str, done: float) -> float:
+    """Give the factor of the step size when a part of a task is done.
+
+    >>> scale_step("cosine", 0.5), scale_step("linear", 0.25), scale_step("warmup-cosine", 0.05)
+    (0.5, 0.75, 0.5)
+    """
+    if schedule == "linear":
+        return 1.0 - done
+    if schedule == "warmup-cosine":
+        return done / _WARMUP if done < _WARMUP else scale_step("cosine", (done - _WARMUP) / (1 - _WARMUP))
+    return 0.5 + 0.5 * round(math.cos(math.pi * done), 12) if schedule == "cosine" else 1.0
 
 
 class StoppedError(Exception):
@@ -91,6 +141,8 @@ class StoppedError(Exception):
 class Watcher:
     """Functions that are called between steps while a task is trained."""
 
+    begin: Callable[[TrainState], None] = lambda state: None
+    """all is ready for the next step"""
     epoch: Callable[[int, float, float], None] = lambda epoch, mean_loss, seconds: None
     """an epoch is done: its number from 0, its mean loss, its seconds"""
     tick: Callable[[int, float], None] = lambda epoch, fraction: None
@@ -110,6 +162,7 @@ def train(
     how: Training,
     state: TrainState | None = None,
     watcher: Watcher | None = None,
+    together: Together | None = None,
 ) -> TrainState:
     """Train a model on one task, from the start or from a state.
 
@@ -123,8 +176,10 @@ def train(
         how: epochs, optimizer and the like.
         state: where an earlier call stopped; None: at the start.
         watcher: who is told of the progress, saves the state and may stop.
+        together: the processes that train it together, each of which calls this.
     """
-    trainer = _Trainer(model, task, method, how, state or TrainState(), watcher or Watcher())
+    trainer = _Trainer(model, task, method, how, state or TrainState(), watcher or Watcher(), together or Together())
+    trainer.watcher.begin(trainer.state)
     device = torch.device(how.device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         return trainer.train()
@@ -134,14 +189,22 @@ class _Trainer:
     """Training on one task while it lasts: what stays the same, and the state, which moves on."""
 
     def __init__(
-        self, model: nn.Module, task: Task, method: Method, how: Training, state: TrainState, watcher: Watcher
+        self,
+        model: nn.Module,
+        task: Task,
+        method: Method,
+        how: Training,
+        state: TrainState,
+        watcher: Watcher,
+        together: Together,
     ) -> None:
         self.model, self.task, self.method, self.how = model, task, method, how
-        self.state, self.watcher = state, watcher
+        self.state, self.watcher, self.together = state, watcher, together
         model.train()
+        set_outputs(model, task.outputs)
         if state.model:
             model.load_state_dict(state.model)
-        if state.epoch == 0 and state.step == 0:
+        if state.epoch == 0 and state.step == 0 and how.boundaries:
             method.start_task(model, task)
         self.data = method.training_set(task).to(how.device)
         if not len(self.data):
@@ -158,8 +221,11 @@ class _Trainer:
         for epoch in range(self.state.epoch, self.how.epochs):
             started = time.monotonic()
             mean_loss = self._epoch()
+            self.state.steps += -(-len(self.data) // self.how.batch_size)
+            self.state.new_items += len(self.task.parts.train)
             self.state = replace(self.state, epoch=epoch + 1, step=0, losses=None)
-            self.method.after_epoch(self.model, self.task, epoch, self.how.epochs)
+            if self.how.boundaries:
+                self.method.after_epoch(self.model, self.task, epoch, self.how.epochs)
             self.watcher.epoch(epoch, mean_loss, time.monotonic() - started)
             if self.how.plateau and not self._go_on():
                 break
@@ -174,27 +240,33 @@ class _Trainer:
         order_seed = seed_for(self.how.seed, "order", task.index, epoch)
         order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(order_seed)).to(device)
         noise_seed = seed_for(self.how.seed, "noise", task.index, epoch)
-        generator = _default_generator(device)
+        generator = default_generator(device)
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        losses = torch.zeros(steps, device=device)
+        losses, autocast = torch.zeros(steps, device=device), self.how.autocast()
         if self.state.losses is not None:
             losses[: self.state.step] = self.state.losses.to(device)
         for step in range(self.state.step, steps):
             batch = _batch(self.data, order[step * size : (step + 1) * size], task)
             # Dropout draws from the default generator: seeding that one covers both.
             generator.manual_seed(step_seed(noise_seed, step))
+            if task.augment is not None:
+                batch = batch._replace(x=task.augment(batch.x, generator))
+            if self.how.schedule != "constant":
+                self._set_step_size((epoch + step / steps) / self.how.epochs)
             where = Step(task.index, epoch, step / steps, generator)
-            loss = method.loss(model, batch, where)
-            self.optimizer.zero_grad(set_to_none=True)
+            with autocast, self.together.sharded(model):
+                loss = method.loss(model, batch, where)
+            for parameter in parameters:
+                parameter.grad = None
             loss.backward()
-            method.after_backward(model, where)
+            stop = self.together.average(parameters, self.watcher.stop())
+            method.after_backward(model, batch, where)
             if self.how.plateau:
                 nn.utils.clip_grad_norm_(parameters, method.clip)
             self.optimizer.step()
-            method.after_step(model, where)
+            method.after_step(model, batch, where)
             losses[step] = loss.detach()
             done = step + 1
-            stop = self.watcher.stop()
             save = stop or time.monotonic() >= self.save_due
             if save or done % _CHECK_EVERY == 0 or done == steps:
                 _check_sound(losses[:done], task, epoch)
@@ -222,8 +294,13 @@ class _Trainer:
         return self.optimizer.param_groups[0]["lr"] >= _LEAST_LR
 
     def _lower_step_size(self) -> None:
+        self._set_step_size(0.0)
+
+    def _set_step_size(self, done: float) -> None:
+        """Set the step size of a moment, by what part of the task is done and how far plateaus have lowered it."""
+        factor = self.state.lowered * scale_step(self.how.schedule, done)
         for group in self.optimizer.param_groups:
-            group["lr"] = group.setdefault("initial_lr", group["lr"]) * self.state.lowered
+            group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
 
     def _with_tensors(self, state: TrainState) -> TrainState:
         """Put the tensors of model and optimizer, which are no copies, into a state."""
@@ -241,13 +318,14 @@ class _Trainer:
 def _validation_loss(model: nn.Module, task: Task, method: Method, how: Training, epoch: int) -> float:
     """Compute the method's own loss, penalty and all, on validation data in eval mode."""
     data = method.validation_set(task).to(how.device)
-    generator = _default_generator(data.x.device)
+    generator = default_generator(data.x.device)
     # The same draw from a memory at every epoch: another would make a loss look better or worse by chance.
     generator.manual_seed(seed_for(how.seed, "validation", task.index))
     model.eval()
     total = 0.0
     for index in torch.arange(len(data), device=data.x.device).split(_EVALUATION_BATCH):
-        loss = method.loss(model, _batch(data, index, task), Step(task.index, epoch, 1.0, generator))
+        with how.autocast():
+            loss = method.loss(model, _batch(data, index, task), Step(task.index, epoch, 1.0, generator))
         total += loss.item() * len(index)
     model.train()
     return total / len(data)
@@ -268,12 +346,6 @@ def _check_sound(losses: Tensor, task: Task, epoch: int) -> None:
         )
 
 
-def _default_generator(device: torch.device) -> torch.Generator:
-    if device.type == "cuda":
-        return torch.cuda.default_generators[device.index or 0]
-    return torch.default_generator
-
-
 def load_optimizer(optimizer: torch.optim.Optimizer, flat: dict[str, Tensor]) -> None:
     """Put a flattened state, `<parameter>.<name>`, into a fresh optimiser of the same kind."""
     entries: dict[int, dict[str, Tensor]] = {}
@@ -284,13 +356,22 @@ def load_optimizer(optimizer: torch.optim.Optimizer, flat: dict[str, Tensor]) ->
 
 
 @torch.no_grad()
+def predict_split(
+    model: nn.Module, split: Split, method: Method, head: int | None, device: str
+) -> tuple[Tensor, Tensor]:
+    """Predict each item of a split in eval mode: whether it is right, (n,) of bool, and how sure it is, (n,)."""
+    model.eval()
+    right, sure, size = [], [], _EVALUATION_BATCH if split.x.dim() == 2 else _IMAGES_BATCH
+    for x, y in zip(split.x.split(size), split.y.split(size)):
+        logits = method.predict(model, x.to(device), head)
+        right.append(logits.argmax(1) == y.to(device))
+        sure.append(logits.softmax(1).amax(1))
+    return torch.cat(right).cpu(), torch.cat(sure).cpu()
+
+
 def predicted_right(model: nn.Module, split: Split, method: Method, head: int | None, device: str) -> Tensor:
     """Tell of each item of a split whether it is predicted right, in eval mode: (n,) of bool."""
-    model.eval()
-    right, size = [], _EVALUATION_BATCH if split.x.dim() == 2 else _IMAGES_BATCH
-    for x, y in zip(split.x.split(size), split.y.split(size)):
-        right.append(method.predict(model, x.to(device), head).argmax(1) == y.to(device))
-    return torch.cat(right).cpu()
+    return predict_split(model, split, method, head, device)[0]
 
 
 def accuracy(right: Tensor) -> float:

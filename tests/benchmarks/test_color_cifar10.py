@@ -5,14 +5,26 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from skimage import color
+from skimage import color, img_as_float64
 from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks import color_cifar10 as colors
 from selfreminder.benchmarks.color_cifar10 import SPACES, to_color_space
 
-REFERENCE = {"yiq": color.rgb2yiq, "yuv": color.rgb2yuv, "hsv": color.rgb2hsv, "hed": color.rgb2hed}
+
+def rgb2hed_of_2018(image: np.ndarray) -> np.ndarray:
+    """As the documentation of scikit-image 0.14 gives it: −log(rgb + 2) times the inverse of its matrix."""
+    return -np.log(img_as_float64(image) + 2) @ np.linalg.inv(color.rgb_from_hed)
+
+
+REFERENCE = {
+    "yiq": color.rgb2yiq,
+    "yuv": color.rgb2yuv,
+    "hsv": color.rgb2hsv,
+    "hed": color.rgb2hed,
+    "hed-2018": rgb2hed_of_2018,
+}
 
 
 def expected(images: np.ndarray, space: str) -> Tensor:
@@ -27,7 +39,18 @@ def assert_like_scikit_image(images: Tensor, space: str) -> None:
 
 def test_the_order_of_the_spaces_is_the_papers() -> None:
     assert SPACES == ("rgb", "yiq", "yuv", "hsv", "hed")
-    assert set(SPACES) == {"rgb", *REFERENCE}
+    assert {*SPACES, "hed-2018"} == {"rgb", *REFERENCE}
+
+
+def test_hed_of_2018_is_almost_linear_in_rgb() -> None:
+    images = torch.rand(1, 3, 40, 50, generator=torch.Generator().manual_seed(0))
+    rgb = torch.cat([images, torch.ones(1, 1, 40, 50)], 1).flatten(2)[0].T.double()
+    explained = {}
+    for space in ("hed", "hed-2018"):
+        hed = to_color_space(images, space).flatten(2)[0].T.double()
+        left = hed - rgb @ torch.linalg.lstsq(rgb, hed).solution
+        explained[space] = (1 - left.square().sum() / (hed - hed.mean(0)).square().sum()).item()
+    assert explained["hed-2018"] > 0.99 > 0.9 > explained["hed"]
 
 
 def test_rgb_is_left_alone() -> None:

@@ -282,6 +282,7 @@ def test_list(memory: Memory, file: Path, capsys: pytest.CaptureFixture[str]) ->
         "id": 6,
         "task": 0,
         "label": 2,
+        "witness": 0,
         "source": 200,
         "time": "2025-01-03T01:00:00+00:00",
         "selection": "herding:kernel=gaussian",
@@ -289,7 +290,7 @@ def test_list(memory: Memory, file: Path, capsys: pytest.CaptureFixture[str]) ->
     }
     assert main(["memory", "list", "m", "--id", "19"]) == 0
     out = capsys.readouterr().out
-    assert re.search(rf"19 +1 +- +- +- +given +{hash_items(memory)[19]}", out)
+    assert re.search(rf"19 +1 +- +0 +- +- +given +{hash_items(memory)[19]}", out)
     assert main(["memory", "list", "m", "--where", "task=7"]) == 0
     assert "given" not in capsys.readouterr().out
 
@@ -312,6 +313,20 @@ def test_show_who_recorded_it(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert (first["seen"], second["seen"]) == (None, 20)
 
 
+def test_witnesses_are_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, reminder, path = torch.nn.Linear(4, 3), Reminder(), str(tmp_path / "m")
+    reminder.remember(model, torch.rand(30, 4), torch.arange(30) % 3, per_class=10)
+    reminder.save(path)
+    assert main(["memory", "list", path, "--where", "witness=1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["results"]
+    assert [row["id"] for row in rows] == reminder.memory.ids[reminder.memory.witnesses].tolist()
+    assert len(rows) == 6 and all(row["witness"] == 1 for row in rows)
+    assert main(["memory", "show", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["tasks"][0]["witnesses"] == 6
+    assert "every item has a 0 or a 1" in complaint(capsys, "memory", "list", path, "--where", "witness=none")
+
+
 def test_show(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["memory", "show", "m", "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)["results"]
@@ -319,8 +334,8 @@ def test_show(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert (about["logits"], about["logit_codec"]) == (6, "float32")
     unknown = {"model": None, "transform": None, "seen": None}
     assert about["tasks"] == [
-        {"task": 0, "items": 12, "classes": 4, **unknown},
-        {"task": 1, "items": 8, "classes": 0, **unknown},
+        {"task": 0, "items": 12, "witnesses": 0, "classes": 4, **unknown},
+        {"task": 1, "items": 8, "witnesses": 0, "classes": 0, **unknown},
     ]
     assert main(["memory", "show", "m", "--html", "page.html"]) == 0
     assert "page.html: all items" in capsys.readouterr().out

@@ -2,12 +2,15 @@ import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import pickle
+import resource
 import struct
 import sys
 import tarfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -384,3 +387,126 @@ def test_sets_whose_files_have_the_same_names_share_a_folder(tmp_path: Path, min
     assert source.find(clothes, mine) == {"x-ubyte": mine / "clothes" / "x-ubyte"}
     write(mine, {"x-ubyte.gz": b"damaged"})
     assert source.find(digits, mine) == {"x-ubyte": mine / "x-ubyte.gz"}
+
+
+# More than there is --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """Two gigabytes of address space more than there are in use: what asks for more fails."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + 2**31, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def nested_labels() -> list[object]:
+    """A list of a billion labels that takes a few bytes: each level holds the one below it ten times."""
+    labels: list[object] = [1] * 10
+    for _ in range(8):
+        labels = [labels] * 10
+    return labels
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02Nr\xff\xff\xff\x7f.",  # kept at place 2³¹ of a table of that size
+        b"\x80\x02Np2147483647\n.",
+        b"\x80\x03B\xff\xff\xff\xff.",  # four gigabytes follow, it says
+        b"\x80\x04\x8e\xff\xff\xff\xff\xff\x00\x00\x00.",
+        b"\x80\x05\x96\xff\xff\xff\xff\xff\x00\x00\x00.",
+        b"\x80\x02]" + b"]" * 3_000_000 + b".",
+        pickle.dumps({b"labels": nested_labels(), b"data": np.zeros((1, 3072), np.uint8)}, protocol=2),
+    ],
+)
+def test_pickles_that_ask_for_more_than_they_are(content: bytes) -> None:
+    with pytest.raises(DataError, match=r"refused|python layout"):
+        convert_python_batch(content, ["labels"])
+
+
+def tar_of_zeros(size: int, kind: str, name: str, header: bytes, said: int | None = None) -> bytes:
+    """An archive with one member of so many zeros: a hundredth or a thousandth of that in size."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type = said or size, header
+    compress = gzip.compress if kind == "gz" else lzma.compress
+    return compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(size))
+
+
+@cifar100
+@pytest.mark.parametrize("kind", ["gz", "xz"])
+@pytest.mark.parametrize(
+    ("name", "header", "said"),
+    [
+        ("cifar-100-binary/train.bin", tarfile.REGTYPE, r"train\.bin in .* has more than 2 kB: no data file"),
+        ("passed-over.bin", tarfile.REGTYPE, "is damaged .it has more than 8 kB"),
+        ("././@LongLink", tarfile.GNUTYPE_LONGNAME, "is damaged .a header is too long"),
+        ("././@PaxHeader", tarfile.XHDTYPE, "is damaged .a header is too long"),
+    ],
+)
+def test_archives_that_unpack_to_more_than_any(
+    made: Made, mine: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, header: bytes, said: str
+) -> None:
+    monkeypatch.setattr("selfreminder.data.archive.MOST_BYTES", 2000)
+    monkeypatch.setattr("selfreminder.data.archive.MOST_IN_ARCHIVE", 8000)
+    archive = mine / f"cifar-100-binary.tar.{kind}"
+    archive.write_bytes(tar_of_zeros(2**21, kind, name, header))
+    with pytest.raises(DataError, match=said) as raised:
+        data.load("cifar100", mine)
+    assert str(archive) in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.usefixtures("little_memory")
+@cifar100
+def test_three_gigabytes_in_an_archive(made: Made, mine: Path) -> None:
+    archive = mine / "cifar-100-binary.tar.xz"
+    archive.write_bytes(tar_of_zeros(0, "xz", "cifar-100-binary/train.bin", tarfile.REGTYPE, said=3 * 2**30))
+    with pytest.raises(DataError, match=r"has more than 268 MB: no data file"):
+        data.load("cifar100", mine)
+
+
+@cifar100
+def test_many_members(made: Made, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreminder.data.archive._MOST_MEMBERS", 5)
+    (mine / "cifar-100-binary.tar.gz").write_bytes(tar({f"{i}": b"" for i in range(9)} | made.members("binary")))
+    with pytest.raises(DataError, match="more than 5 members"):
+        data.load("cifar100", mine)
+
+
+@cifar100
+def test_files_that_are_larger_than_any(made: Made, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreminder.data.archive.MOST_BYTES", 2**20)
+    for name, content in (("train.bin", bytes(2**20 + 1)), ("train.bin.gz", gzip.compress(bytes(2**22)))):
+        path = mine / name
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=rf"{name} has more than 1\.05 MB"):
+            source.read(made.dataset.files[0], path)
+
+
+def png_of_size(width: int, height: int) -> bytes:
+    """The head of a PNG that says how large it is."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [head, b"IDAT" + zlib.compress(bytes(100)), b"IEND"]
+    body = b"".join(struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    ("width", "height"), [(2**16, 2**16), (1024, 2**20), (10_000, 10_000), (1024, 100_001), (1023, 10)]
+)
+def test_sheets_that_are_larger_than_any(width: int, height: int) -> None:
+    with pytest.raises(DataError, match="no PNG sheet of CIFAR-10"):
+        convert_png_sheet(png_of_size(width, height), b"[1]", batch=0)
+
+
+@cifar10
+@pytest.mark.parametrize(
+    "labels", [b"[" * 100_000, b"[[1],[2]]", b"[1" + b"0" * 400 + b"]", b"{}", b'{"a": 1}', b"[true]"]
+)
+def test_odd_labels_of_sheets(made: Made, labels: bytes) -> None:
+    with pytest.raises(DataError, match="no PNG sheet"):
+        convert_png_sheet(sheets(made)["package/test_batch.png"], labels, batch=0)

@@ -1,5 +1,6 @@
 """Runs packed into one file are read, shown and gone on from as those in folders are."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from selfreminder._base.checked import parse_line
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.cli import main
 from selfreminder.experiment.folder import run_folders
@@ -50,6 +52,11 @@ def remove_folders(folder: Path) -> None:
         shutil.rmtree(path.parent)
 
 
+def remove_first_line(path: Path) -> None:
+    """As in packed files of earlier versions."""
+    path.write_bytes(path.read_bytes().partition(b"\n")[2])
+
+
 def change_results(path: Path) -> None:
     path.write_text(path.read_text().replace("0.756", "0.757"))
 
@@ -61,7 +68,14 @@ def test_lines_stay_but_for_those_of_epochs(folder: Path) -> None:
     assert pack_records(folder) == [ADAM, LOGIT]
     lines = [line for key in (ADAM, LOGIT) for line in (folder / key / RECORDS).read_text().splitlines()]
     kept = [line for line in lines if json.loads(line)["event"] != "epoch"]
-    assert (folder / PACKED).read_text() == "".join(f"{line}\n" for line in kept)
+    first, _, rest = (folder / PACKED).read_text().partition("\n")
+    packed = rest.splitlines()
+    assert [line for line in packed if json.loads(line)["event"] != "rest"] == kept
+    assert [json.loads(line)["event"] for line in packed] == ["start", "task", "task", "rest", "done"] * 2
+    ended = [json.loads(line) for line in lines if '"epoch": 2' in line]
+    assert [loss for line in packed for loss in json.loads(line).get("losses", ())] == [e["loss"] for e in ended]
+    said, has_check = parse_line(first.encode())
+    assert said == {"event": "packed", "runs": 2, "sha256": hashlib.sha256(rest.encode()).hexdigest()} and has_check
     assert [json.loads(line)["event"] for line in kept] == ["start", "task", "task", "done"] * 2
 
 
@@ -115,7 +129,7 @@ def test_a_packed_run_goes_before_one_in_a_folder_that_is_not_done(folder: Path)
 def test_what_is_not_packed(folder: Path, damage: Callable[[Path], object], message: str) -> None:
     """The packed file is then as it was."""
     pack_records(folder)
-    content = b"".join((folder / PACKED).read_bytes().splitlines(keepends=True)[4:])  # of the second run alone
+    content = b"".join((folder / PACKED).read_bytes().splitlines(keepends=True)[6:])  # of the second run alone
     (folder / PACKED).write_bytes(content)
     damage(folder)
     with pytest.raises(SelfReminderError, match=message):
@@ -139,16 +153,31 @@ def test_a_damaged_packed_file_is_refused(
     packed: Path, change: Callable[[str], str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By all that read it; nothing is run in its stead."""
+    remove_first_line(packed / PACKED)
     before = (packed / PACKED).read_text()
     (packed / PACKED).write_text(change(before))
     for reader in (pack_records, records, read_status, read_folder_results, run_folders, read_packed):
         with pytest.raises(SelfReminderError, match=message) as raised:
             reader(packed)
-        assert f"{packed / PACKED} is damaged" in str(raised.value)
+        assert f"{packed / PACKED} is damaged, or was edited" in str(raised.value)
     assert main([*COMPARE, "--out", str(packed)]) == 2
     assert message in capsys.readouterr().err
     assert (packed / PACKED).read_text() == change(before)
     assert not run_folders_that_exist(packed)
+
+
+def test_a_packed_file_that_is_not_what_it_was_is_refused(packed: Path) -> None:
+    """Edited, cut short at the end of a run, or emptied: it would else look like one with fewer runs, or others."""
+    path = packed / PACKED
+    before = path.read_text()
+    lines = before.splitlines(keepends=True)
+    others = (before.replace("0.756", "0.757"), "".join(lines[:6]), "".join(lines[:1]), "", before + lines[-1])
+    for content in others:
+        path.write_text(content)
+        with pytest.raises(SelfReminderError, match=rf"{PACKED} is damaged, or was edited .* restore it, or remove it"):
+            read_packed(packed)
+    path.write_text("".join(lines[1:6]))  # on purpose: without its first line
+    assert list(read_packed(packed)) == [ADAM]
 
 
 def run_folders_that_exist(folder: Path) -> list[Path]:
@@ -191,6 +220,7 @@ def test_folders_within_folders(packed: Path) -> None:
 
 
 def test_a_packed_file_that_was_replaced_is_read_again(packed: Path) -> None:
+    remove_first_line(packed / PACKED)
     assert len(records(packed)) == 6
     change_results(packed / PACKED)
     assert {row["accuracy"] for row in records(packed / ADAM)} == {0.7575, 0.7205, 0.757}
@@ -201,6 +231,7 @@ def test_a_packed_file_that_was_replaced_is_read_again(packed: Path) -> None:
 
 def test_records_of_an_earlier_version_are_named(packed: Path) -> None:
     path = packed / PACKED
+    remove_first_line(path)
     path.write_text(path.read_text().replace('"flips"', '"flops"'))
     (packed / "grid.json").unlink()
     with pytest.raises(SelfReminderError, match=f"{PACKED} is of an earlier version, .* remove the lines of {ADAM}"):

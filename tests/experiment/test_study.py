@@ -114,6 +114,18 @@ def test_a_journal_that_is_damaged_in_the_middle_is_said(tmp_path: Path) -> None
         grid_study(tmp_path)
 
 
+@pytest.mark.parametrize(("old", "new"), [('"strength"', '"strenfth"'), ('"strength":3.0', '"strength":2.5')])
+def test_a_journal_with_a_trial_that_nobody_asked_for_is_said(tmp_path: Path, old: str, new: str) -> None:
+    study = grid_study(tmp_path)
+    for trial in list(study.open.values()):
+        study.tell(trial, TrialResult(trial.settings, "done", 0.05))
+    whole = (tmp_path / JOURNAL).read_text()
+    assert old in whole
+    (tmp_path / JOURNAL).write_text(whole.replace(old, new))
+    with pytest.raises(SelfReminderError, match=r"journal.jsonl is damaged .*remove it; runs that are done stay so"):
+        grid_study(tmp_path)
+
+
 def test_a_journal_of_something_else_is_said(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).write_text('{"op_code": 99}\n')
     with pytest.raises(SelfReminderError, match=r"journal.jsonl is damaged"):

@@ -14,6 +14,7 @@ from selfreminder._base.sizes import Size
 from selfreminder.experiment.catalogue import method_facts, uses
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import label, varying
+from selfreminder.experiment.run import check
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.sweep import Sweep, read_sweep
 
@@ -32,6 +33,18 @@ def sweep(tmp_path: Path) -> Any:
         return read_sweep(path, fixed, swept)
 
     return read
+
+
+def test_options_are_swept(sweep: Any) -> None:
+    text = BASE + 'method = "lwf"\n[options]\ntemperature = 3.0\n'
+    found = sweep(text, (), ("options.temperature=1.5,2.0",)).experiments
+    assert [e.options for e in found] == [{"temperature": 1.5}, {"temperature": 2.0}]
+    (one,) = sweep(text, ("options.temperature=4.0",)).experiments
+    assert one.options == {"temperature": 4.0}
+    with pytest.raises(SelfReminderError, match="unknown option of lwf 'heat'"):
+        _ = sweep(text, (), ("options.heat=1",)).experiments
+    with pytest.raises(SelfReminderError, match="unknown field 'option"):
+        sweep(text, (), ("option.temperature=1",))
 
 
 def test_fields_are_the_experiments(sweep: Any) -> None:
@@ -272,3 +285,28 @@ def test_what_varies() -> None:
     runs = Comparison(benchmark="permuted-mnist", scale="demo").experiments
     assert varying(runs) == []
     assert varying([*runs, replace(runs[0], lr=3.0)]) == ["lr"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "width = 1e6",
+        "width = nan",
+        "width = inf",
+        f"width = 1{'0' * 400}",
+        f"epochs = 1{'0' * 400}",
+        f"epochs = 1{'0' * 5000}",
+        "images = -1",
+        f"images = {2**63}",
+        "lr = inf",
+        "strength = nan",
+        "options = " + "[" * 100_000,
+        "options = " + "[" * 300 + "]" * 300,
+    ],
+)
+def test_odd_numbers_are_refused_before_training_in_one_line(tmp_path: Path, text: str) -> None:
+    """By the spec itself, or when its run begins."""
+    (tmp_path / "grid.toml").write_text(BASE + f'method = "ewc"\n{text}\n')
+    with pytest.raises(SelfReminderError) as raised:
+        check(read_sweep(tmp_path / "grid.toml").experiments[0])
+    assert len(str(raised.value)) < 400 and "\n" not in str(raised.value)

@@ -15,7 +15,6 @@ from selfreminder._base import tensor_file
 from selfreminder._base.errors import MemoryFileError, SelfReminderError
 from selfreminder._base.sizes import Size
 from selfreminder.memory import codec
-from selfreminder.memory import file as memory_file
 from selfreminder.memory.encoded import Encoded, Kept
 from selfreminder.memory.file import hash_items, open_memory, save_memory
 from selfreminder.memory.memory import Memory
@@ -314,7 +313,6 @@ def forge(path: Path, memory: Memory, columns: dict[str, Tensor | None], about: 
     """A file with some columns replaced or left out, and other facts of input x; its hash is right."""
     found = {name: column for name, column in (memory.columns | columns).items() if column is not None}
     facts: dict[str, Any] = {"schema": 2, **memory.facts, "inputs": {"x": about}}
-    facts["sha256"] = memory_file._content_hash(found, facts)
     tensor_file.write(path, {name: column.contiguous() for name, column in found.items()}, "selfreminder", facts)
 
 

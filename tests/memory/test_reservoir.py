@@ -272,7 +272,7 @@ def test_what_was_given_up_for_other_tasks_is_no_room_for_later_items(first: int
     memory = observe(Memory(), first, Size(per_task=20), seed=seed)
     budget = memory.nbytes
     for task, items in enumerate(others, start=1):
-        memory = shrink_memory(memory + other_task(items, task), budget)
+        memory = shrink_memory(memory + other_task(items, task), Size(budget=budget))
         memory = observe(memory, 3, Size(per_task=20), seed=seed)
         held = memory.sources[memory.tasks == 0]
         key = make_keys(torch.arange(find_state(memory, 0).seen), find_state(memory, 0).seed)

@@ -145,7 +145,7 @@ def test_gradients_are_scaled_by_what_both_ends_are_used() -> None:
     model.eval()
     method.loss(model, batch, step).backward()
     plain = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    method.after_backward(model, step)
+    method.after_backward(model, batch, step)
     used = [torch.sigmoid(400 * embedding[0]).tolist() for embedding in model.embeddings]
     layers = [name for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d) and "body" in name]
     now = dict(model.named_parameters())
@@ -188,7 +188,7 @@ def test_embedding_gradients_are_compensated(fraction: float) -> None:
     batch = batch._replace(x=batch.x.double())  # float32 has no 1 − σ(17)
     loss = method.loss(model, batch, step)
     loss.backward()
-    method.after_backward(model, step)
+    method.after_backward(model, batch, step)
 
     s = method.steepness(step)
     masks = [torch.sigmoid(s * embedding[0]).detach().requires_grad_() for embedding in model.embeddings]
@@ -211,8 +211,8 @@ def test_compensation_stays_finite_and_embeddings_bounded(headed: list[Task]) ->
             embedding.copy_(embedding.sign() * 7)
     batch, step = first_of(headed[0], 20), at(0, 0.99)
     method.loss(model, batch, step).backward()
-    method.after_backward(model, step)
-    method.after_step(model, step)
+    method.after_backward(model, batch, step)
+    method.after_step(model, batch, step)
     for embedding in model.embeddings:
         assert embedding.grad is not None and embedding.grad.isfinite().all()
         assert torch.equal(embedding, embedding.sign() * 6)

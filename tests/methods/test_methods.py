@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -19,12 +18,13 @@ from selfreminder.benchmarks.stream import Stream, image_parts
 from selfreminder.experiment.catalogue import method_facts
 from selfreminder.methods.base import Batch, MemoryMethod, Method, Step
 from selfreminder.methods.generative_replay import GenerativeReplay
-from selfreminder.training import StoppedError, Training, TrainState, Watcher, accuracy, predicted_right, train
+from selfreminder.testing import CHECKS
+from selfreminder.training import Training, train
 
 HOW = Training(epochs=2, batch_size=64, lr=1e-3, seed=5)
 SETTINGS = {"strength": 0.5, "size": Size(per_class=3), "memory_batch": 64, "seed": 5}
 every_method = pytest.mark.parametrize("name", methods.names())
-acts_within_tasks = {"hat"}
+acts_within_tasks = {name for name in methods.names() if methods.method_class(name).acts_within_tasks}
 memory_methods = [name for name in methods.names() if issubclass(methods.method_class(name), MemoryMethod)]
 
 
@@ -61,87 +61,16 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 @every_method
-def test_same_seed_same_weights(name: str, stream: Stream) -> None:
-    runs = []
-    for noise in (0, 1):
-        torch.manual_seed(noise)  # the global random state has no part in it
-        runs.append(learn(*start(name, stream), stream, range(2)))
-        assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(noise)).item()
-    assert same(*runs)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_contract(name: str, stream: Stream, check: Callable[[type[Method], Stream], None]) -> None:
+    check(methods.method_class(name), stream)
 
 
-@every_method
-def test_a_stopped_task_goes_on_bit_for_bit(name: str, stream: Stream) -> None:
-    """Stopped in the second task after so many steps (9 an epoch), saved, loaded into new objects, gone on."""
-    whole = learn(*start(name, stream), stream, range(2))
-    begun = start(name, stream)
-    learn(*begun, stream, range(1))
-    for steps in (1, 9, 10, 17):
-        model, method = copy.deepcopy(begun)
-        saved: list[tuple[TrainState, dict[str, Tensor]]] = []
-        count = iter(range(1, 100))
-
-        def keep(state: TrainState, method: Method = method, saved: list = saved) -> None:
-            weights, optimizer = ({k: v.clone() for k, v in d.items()} for d in (state.model, state.optimizer))
-            assert state.losses is not None
-            state = TrainState(state.epoch, state.step, weights, optimizer, state.losses.clone())
-            saved.append((state, {k: v.clone() for k, v in method.state_dict().items()}))
-
-        watcher = Watcher(save=keep, stop=lambda count=count, steps=steps: next(count) == steps)
-        with pytest.raises(StoppedError):
-            train(model, stream[1], method, how(method), watcher=watcher)
-        model, method = start(name, stream)
-        (state, of_method), *_ = saved
-        method.load_state_dict(of_method)
-        train(model, stream[1], method, how(method), state)
-        method.after_task(model, stream[1])
-        assert same(model.state_dict(), whole), steps
-
-
-@every_method
-def test_state_round_trips(name: str, stream: Stream) -> None:
-    model, method = start(name, stream)
-    learn(model, method, stream, range(2))
-    _, other = start(name, stream)
-    state = method.state_dict()
-    other.load_state_dict({key: value.clone() for key, value in state.items()})
-    assert same(other.state_dict(), state)
-    assert other.nbytes() == method.nbytes()
-
-
-@every_method
-def test_nbytes_is_what_is_saved(name: str, stream: Stream) -> None:
-    model, method = start(name, stream)
-    empty = method.nbytes()
-    learn(model, method, stream, range(2))
-    if name == "joint":  # reads the stream again: 784 bytes and a label for each of both tasks' images
-        assert method.nbytes() == 2 * len(stream[0].train) * 785
-        return
-    saved = sum(tensor.nbytes for key, tensor in method.state_dict().items() if not key.endswith(".facts"))
-    assert method.nbytes() == saved
-    assert empty == 0 or not isinstance(method, MemoryMethod)
-
-
-@every_method
-def test_the_first_task_is_fine_tuning(name: str, stream: Stream) -> None:
-    """Methods that act only between tasks have nothing to do in the first one."""
-    if name in acts_within_tasks:
-        pytest.skip("the method changes the first task too")
-    model, method = start(name, stream)
-    plain, tuning = start("sgd" if method.optimizer == "sgd" else "adam", stream)
-    assert same(learn(model, method, stream, range(1)), learn(plain, tuning, stream, range(1)))
-
-
-@every_method
-def test_it_learns_and_predicts(name: str, stream: Stream) -> None:
-    masked = name in acts_within_tasks  # half of the units are off at first: it takes many of them, and more steps
-    model, method = start(name, stream, strength=0.1, width=1 / 4 if masked else 1 / 16)
-    more = {"epochs": 60, "lr": 0.1} if masked else {"epochs": 10}
-    task = stream[0]
-    before = accuracy(predicted_right(model, task.test, method, task.head, "cpu"))
-    train(model, task, method, replace(how(method), batch_size=20, **more))
-    after = accuracy(predicted_right(model, task.test, method, task.head, "cpu"))
-    assert after > max(0.5, before + 0.3)
+def test_joint_counts_all_data(digits: Stream) -> None:
+    """It reads the stream again: 784 bytes and a label for each of both tasks' images."""
+    model, method = start("joint", digits)
+    learn(model, method, digits, range(2))
+    assert method.nbytes() == 2 * len(digits[0].train) * 785
 
 
 @every_method
@@ -181,7 +110,7 @@ def test_a_head_is_trained_by_its_own_task_alone(name: str, headed_digits: Strea
     assert all(layers)
     assert all(torch.equal(before[key], after[key]) for key in layers[2])
     assert not any(torch.equal(before[key], after[key]) for key in layers[1])
-    if name not in ("joint", "lwf", *memory_methods):  # these hold old outputs, which old heads make
+    if not method.holds_old_outputs:  # which old heads make
         first = learn(*start(name, headed_digits), headed_digits, range(1))
         assert all(torch.equal(first[key], after[key]) for key in layers[0])
 
@@ -308,6 +237,7 @@ def square(now: Tensor, then: Tensor) -> Tensor:
 
 EQUATIONS: dict[str, tuple[dict[str, object], Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
     "fsr-logit": ({}, lambda now, then, y: 0.7 * square(now, then)),
+    "fsr-refresh": ({}, lambda now, then, y: 0.7 * square(now, then)),
     "fsr-distill": ({"temperature": 3.0}, lambda now, then, y: 0.7 * kl(now, then)),
     "fsr-logitlab": (
         {"label_weight": 0.2},

@@ -23,17 +23,20 @@ from hypothesis import strategies as st
 from selfreminder._base.errors import DataError
 from selfreminder.cli import grid_command, main
 from selfreminder.cli import reproduce as command
+from selfreminder.experiment.folder import GRID
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.process import Done
-from selfreminder.experiment.records import RECORDS, Records
+from selfreminder.experiment.records import RECORDS, TIMINGS, Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import task_average
 from selfreminder.paper import reproduction
-from selfreminder.paper.claims import judge, list_claims, summarize
+from selfreminder.paper.claim_chart import claim_chart
+from selfreminder.paper.claims import judge, list_claims, summarize, summarize_read_again
 from selfreminder.paper.figures import draw, make_drawing, title
 from selfreminder.paper.figures_memory import compare_bytes, compare_bytes_with_heads, where_equal
 from selfreminder.paper.page import render_paper
 from selfreminder.paper.reproduction import read_reproduction
+from selfreminder.paper.scales import CLAIMS, PAGE, find_other_scales
 from selfreminder.paper.specs import FIGURES, FigureResults, experiments, figure, gather
 from selfreminder.report.html import in_words
 from selfreminder.report.panels import BarPanel, HeatPanel, LinePanel, Series, fit_limits
@@ -325,12 +328,13 @@ def test_every_claim_and_every_figure_is_on_the_page() -> None:
     page = the_page()
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(set(ids)) == len(ids)
-    assert {f"figure-{name}" for name in FIGURES} | {f"claim-{name}" for name in IDS} == set(ids)
-    links = re.findall(r'href="#([^"]+)">(C\w+)</a>', page)
+    others = {"claims", "what-scale-small-is", "do-it-all-again"}  # parts in the table of contents
+    assert {f"figure-{name}" for name in FIGURES} | {f"claim-{name}" for name in IDS} | others == set(ids)
+    links = re.findall(r'href="#([^"]+)">(C\d[\w.]*)</a>', page)
     assert sorted(name for _, name in links) == sorted(IDS)
     assert {name: target for target, name in links} == {c.id: f"figure-{c.figure}" for c in list_claims()}
     found = judge(world(), SCALE)
-    assert "not enough data" not in {v.verdict for v in found}
+    assert {v.id for v in found if v.verdict == "not enough data"} == {"C6.2"}
     text = re.sub("<[^>]*>", "", page).replace("\N{NO-BREAK SPACE}", " ")
     assert summarize(found, SCALE) in text
     for v in found:
@@ -339,8 +343,11 @@ def test_every_claim_and_every_figure_is_on_the_page() -> None:
         assert escape(rule, quote=False) in text
     for name in FIGURES:
         assert f"selfreminder reproduce {name} --scale small" in text
+    drawn = [len(v.checks) for v in found if claim_chart(v.checks, "") is not None]
+    assert len(drawn) > len(found) / 2
+    assert page.count('<g class="check ') == sum(drawn)
     assert "The seed draws the order of the data sets" in text
-    assert "334 runs with selfreminder 1.2, torch 9." in text
+    assert "339 runs with selfreminder 1.2, torch 9." in text
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -371,12 +378,49 @@ def test_nothing_is_loaded() -> None:
     assert not re.search(r"url\(|@import|//(?!www\.w3\.org/2000/svg)\w", page)
 
 
+def test_other_scales_are_a_link_away_and_side_by_side(tmp_path: Path) -> None:
+    small, again = ({"verdict": "held"}, {"verdict": "contradicted", "read_again": {}})
+    for name, scale, claims in (
+        ("own", SCALE, {"C1": small}),
+        ("the paper's", "paper", {"C1": small, "C2": {"verdict": "not enough data"}, "C12.2": again}),
+        ("demo 1", "demo", {"C1": {"verdict": "contradicted"}}),
+        ("demo 2", "demo", {}),
+        ("hostile", "medium", {"C1": {"verdict": "<script>"}}),
+        ("damaged", "medium", []),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / CLAIMS).write_text(json.dumps(claims))
+        (tmp_path / name / GRID).write_text(json.dumps({"scale": scale}))
+        (tmp_path / name / PAGE).touch()
+    (tmp_path / "demo 2" / PAGE).unlink()
+    demo, paper = others = find_other_scales(tmp_path / "own", SCALE)
+    assert (demo.name, paper.name) == ("demo", "paper")
+    assert paper.answer == "1 of 1 judged claims holds" and paper.link == "../the%20paper%27s/index.html"
+    found = judge(world(), SCALE)
+    page = render_paper(gather(world(), SCALE), found, others=others)
+    (switch,) = re.findall('<nav class="scales".*?</nav>', page)
+    assert re.findall(r">(demo|small|paper)</(\w+)>", switch) == [("demo", "a"), ("small", "span"), ("paper", "a")]
+    (rows,) = re.findall(r"<table><caption>Claims that were judged.*?</table>", page)
+    said = [re.sub("<[^>]*>", "|", row) for row in re.findall(r"<tr><th scope=.row.*?</tr>", rows)]
+    verdicts = [re.findall("held|contradicted|too few to tell|not enough data", row) for row in said]
+    own = {v.id: v.verdict for v in found}
+    assert verdicts == [[own["C1"], "contradicted", "held"], [own["C12.2"], "not enough data", "contradicted"]]
+    assert 'class="scales"' not in the_page(), "with no other scale there is nothing to switch"
+
+
 def test_the_answer_in_a_sentence() -> None:
     found = judge(world(), SCALE)
     given = [replace(v, verdict="held") for v in found]
     assert summarize(given, "small") == "23 of 23 claims of the paper hold at scale small."
-    one = [replace(given[0], verdict="not held"), replace(given[1], verdict="not enough data"), given[2]]
-    assert summarize(one, "demo") == "1 of 3 claims of the paper holds at scale demo; 1 does not; 1 cannot be judged."
+    assert summarize_read_again(given) == "Of the text read again: 28 of 28 rules hold."
+    assert summarize_read_again([]) == ""
+    first = [v for v in given if v.read_again is None]
+    kinds = ("contradicted", "too few to tell", "not enough data")
+    one = [*(replace(v, verdict=kind) for v, kind in zip(first, kinds)), first[3]]
+    assert summarize(one, "demo") == (
+        "1 of 4 claims of the paper holds at scale demo; 1 is contradicted; 1 has too few seeds to tell; "
+        "1 cannot be judged."
+    )
 
 
 # The command --------------------------------------------------------------------------------------------------
@@ -402,7 +446,7 @@ def test_draw_only_and_a_record_less(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert list(verdicts) == IDS
     assert said["results"] == [{"id": name, **verdict} for name, verdict in verdicts.items()]
     judged = [name for name, verdict in verdicts.items() if verdict["verdict"] != "not enough data"]
-    assert judged == ["C11", "C12"]
+    assert judged == ["C11", "C11.2", "C12", "C12.2"]
     before = {path: path.read_bytes() for path in files}
     one = next(e for e in wanted if e.method == "adam")
     shutil.rmtree(tmp_path / one.key)
@@ -418,6 +462,7 @@ def test_draw_only_and_a_record_less(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert all(content != before[path] for path, content in left.items())
 
 
+@pytest.mark.slow
 def test_draw_only_of_folders_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place, name in (("one", "logit-bars"), ("two", "heatmaps")):
         write_world(tmp_path / place, name)
@@ -581,6 +626,33 @@ def test_figures_on_mnist_come_first() -> None:
     assert names[-4:] == ["color", "rho", "bytes-split", "mixture"]
 
 
+def test_a_dry_run_says_what_is_left_and_what_it_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "x"
+    arguments = ["reproduce", "mixture", "--out", str(folder), "--jobs", "2", "--dry-run"]
+    assert main(arguments) == 0
+    assert re.search(r"mixture\s+5 of 5\s+0\.\d\d", out := capsys.readouterr().out)
+    said = r"5 of 5 runs are left: about 0\.0\S+ core-hours, .+ with 2 workers \(5 by a step timed here"
+    assert re.search(said, out) and "will be written" in out
+    assert not folder.exists(), "nothing is run, fetched or written"
+    sgd, *_ = runs = figure("mixture").experiments("demo")
+    write_run(folder, sgd)
+    write_run(folder, more := replace(sgd, seed=7))
+    (folder / more.key / TIMINGS).write_text(json.dumps({"task": 0, "epoch": 0, "seconds": 1800.0, "done": 1.0}) + "\n")
+    (folder / "grid.json").write_text('{"scale": "demo"}')
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    assert main([*arguments, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["left"], said["by_times"], said["workers"]) == (len(runs) - 1, 0, 2), "that of sgd is done"
+    shutil.rmtree(folder / sgd.key)
+    assert main([*arguments, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["left"], said["by_times"]) == (len(runs), 1)
+    assert said["core_hours"] == pytest.approx(0.5, abs=0.1), "sgd takes as long as it did with another seed"
+    assert said["days"] == pytest.approx(0.5 / 24, abs=0.001), "one run has one worker"
+    assert {path: path.read_bytes() for path in folder.rglob("*.*")}.items() <= before.items()
+
+
+@pytest.mark.slow
 def test_a_figure_is_run_and_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -742,8 +814,11 @@ def test_in_a_browser(width: int, tmp_path: Path) -> None:
     seen = json.loads(found[1])
     assert seen["errors"] == []
     assert seen["overflow"] <= 0
-    assert set(seen["figures"]) == {f"figure-{name}" for name in FIGURES}
-    assert all(drawn and all(drawn) for drawn in seen["figures"].values())
+    figures = {
+        name: drawn for name, drawn in seen["figures"].items() if name.startswith("figure-")
+    }  # not other sections
+    assert set(figures) == {f"figure-{name}" for name in FIGURES}
+    assert all(drawn and all(drawn) for drawn in figures.values())
     assert seen["toggled"]
     assert all(before > 0 and hidden == 0 and after == before for before, hidden, after in seen["toggled"])
     assert seen["of_both"] == [False, False, False, True], "shown while no button that it belongs to is off"

@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from selfreminder._base.errors import SelfReminderError
-from selfreminder.benchmarks import SCALES
+from selfreminder.benchmarks import SCALES, build_model
 from selfreminder.experiment.catalogue import benchmark, uses
 from selfreminder.experiment.tuning.tuned import find_tuned
+from selfreminder.paper.claims.runs import count_numbers
 from selfreminder.paper.specs import FIGURES, experiments, figure
 
-MOST_RUNS = {"demo": 67, "small": 334, "medium": 240, "paper": 382}
+MOST_RUNS = {"demo": 67, "small": 339, "medium": 243, "paper": 382}
 """of all figures together: a change here is a change of hours"""
 
 
@@ -79,6 +81,25 @@ def test_strengths_are_those_of_the_table_for_each_size() -> None:
         for k in (1, 50)
     )
     assert len(one) == len(own) == 1 and one != own
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [("nonlinear", "small"), ("nonlinear", "medium"), ("nonlinear", "paper"), ("color", "medium"), ("color", "paper")],
+)
+def test_a_memory_of_fsr_has_no_more_numbers_than_ewc(name: str, scale: str) -> None:
+    """As many images per class as there can be, or the scale's own size where that is within them."""
+    own = {e.method: e for e in sorted(figure(name).experiments(scale), key=lambda e: -(e.per_class or 0))}
+    ewc, logit = own["ewc"], own["fsr-logit"]
+    of_benchmark = benchmark(ewc.benchmark)
+    model = build_model(of_benchmark.model, width=ewc.width, seed=0)
+    numbers = 2 * sum(parameter.numel() for parameter in model.parameters())
+
+    def share(per_class: int) -> float:
+        return round((count_numbers(replace(logit, per_class=per_class)) or 0) / numbers, 2)
+
+    assert logit.per_class is not None and share(logit.per_class) <= 1
+    assert share(logit.per_class + 1) > 1 or logit.per_class == of_benchmark.scales[scale].per_class
 
 
 def test_small_models_have_joint_training_of_their_own() -> None:

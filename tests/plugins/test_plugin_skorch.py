@@ -236,7 +236,7 @@ def test_a_module_of_probabilities() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(SelfReminderError, match="LBFGS"):
         fit(ReminderCallback(reminded()), optimizer=torch.optim.LBFGS)
-    with pytest.raises(SelfReminderError, match="exactly one of per_class, per_task and budget"):
+    with pytest.raises(SelfReminderError, match="exactly one of per_class, per_task, items and budget"):
         net_of(ReminderCallback(Reminder(), per_class=3, budget="1MB"))
 
 

@@ -200,7 +200,7 @@ def test_gradients_in_shards_are_refused() -> None:
 def test_how_much_and_of_what_belong_together() -> None:
     with pytest.raises(SelfReminderError, match="pass data="):
         ReminderCallback(Reminder(), per_class=4)
-    with pytest.raises(SelfReminderError, match="exactly one of per_class, per_task and budget, not 0"):
+    with pytest.raises(SelfReminderError, match="exactly one of per_class, per_task, items and budget, not 0"):
         ReminderCallback(Reminder(), task(2))
 
 

@@ -102,6 +102,40 @@ def test_old_items_ride_along_in_the_pass_of_the_new_ones() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("ride", [True, False])
+@pytest.mark.parametrize("momentum", [0.01, None])
+def test_running_averages_do_not_lag_behind(momentum: float | None, ride: bool) -> None:
+    """Layers of networks for ImageNet follow by a hundredth: a short update would end with the averages of the old."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(4, momentum=momentum), nn.Linear(4, 3))
+    norm = model[0]
+    assert isinstance(norm, nn.BatchNorm1d)
+    norm.num_batches_tracked.fill_(1000)  # pyright: ignore[reportOptionalMemberAccess]
+    reminder, x = Reminder(strength=0.1), torch.randn(60, 4)
+    reminder.remember(model, x, torch.arange(60) % 3, per_class=20)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    handle = None if ride else reminder.attach(model, optimizer)
+    for _ in range(60):
+        loss = F.cross_entropy(model(x + 4), torch.arange(60) % 3)
+        (loss + reminder.penalty(model) if ride else loss).backward()
+        optimizer.step()
+    old = reminder.memory.draw(100).inputs["x"].mean(0)
+    together = (60 * (x + 4).mean(0) + 48 * old) / 108 if ride else ((x + 4).mean(0) + old) / 2
+    torch.testing.assert_close(norm.running_mean, together, atol=0.05, rtol=0)
+    assert norm.momentum == momentum
+    if handle is not None:
+        handle.remove()
+
+
+def test_a_pass_that_fails_leaves_the_momentum_as_it_was() -> None:
+    model, reminder = reminded()
+    reminder.penalty(model)
+    model[1].momentum = 0.01
+    with pytest.raises(RuntimeError):
+        model(torch.rand(4, 1, 8, 8).double())
+    assert model[1].momentum == 0.01
+
+
 def test_dropout_is_off_for_those_that_ride_along() -> None:
     torch.manual_seed(0)
     model, reminder = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Identity()), Reminder(strength=1.0)

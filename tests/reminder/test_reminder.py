@@ -1,4 +1,5 @@
 import copy
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -543,3 +544,102 @@ def test_seeds_have_choices_and_draws_of_their_own(digits: Stream) -> None:
     assert found[0][:2] == found[1][:2]
     assert found[0][0] != found[2][0]
     assert found[0][1] != found[2][1]
+
+
+def test_a_total_of_items_is_shared_evenly_by_the_tasks() -> None:
+    model, reminder = nn.Linear(4, 3), Reminder()
+    for task, counts in enumerate([{0: 10}, {0: 5, 1: 5}, {0: 4, 1: 3, 2: 3}]):
+        reminder.remember(model, torch.rand(30, 4), torch.arange(30) % 3, items=10)
+        assert reminder.memory.counts == counts
+        newest = reminder.memory.labels[reminder.memory.tasks == task]
+        assert newest.unique().tolist() == [0, 1, 2]
+    with pytest.raises(SelfReminderError, match="a memory of 3 items has fewer than one for each of the 4 tasks"):
+        reminder.remember(model, torch.rand(30, 4), torch.arange(30) % 3, items=3)
+    few = Reminder()
+    assert few.remember(model, torch.rand(4, 4), torch.arange(4) % 2, items=10).items == 4
+
+
+def test_two_terms_are_weighed_apart() -> None:
+    """λ ‖z − z_t‖² + w CE(z, y); without a weight of its own, λ weighs both."""
+    torch.manual_seed(0)
+    old, new, x, y = nn.Linear(4, 3), nn.Linear(4, 3), torch.rand(30, 4), torch.arange(30) % 3
+    now, then = new(x), old(x)
+    matched = (now - then).square().sum(1).mean()
+    labelled = nn.functional.cross_entropy(now, y)
+    for weight, expected in ((None, 2 * matched + 2 * labelled), (0.3, 2 * matched + 0.3 * labelled), (0, 2 * matched)):
+        reminder = Reminder(strength=2.0, loss="logit+label", label_weight=weight, witnesses=0)
+        reminder.remember(old, x, y, per_class=10)
+        torch.testing.assert_close(reminder.penalty(new), expected)
+
+
+def test_the_weight_of_labels_travels_with_the_file(tmp_path: Path) -> None:
+    reminder = Reminder(strength=2.0, loss="logit+label", label_weight=0.3)
+    model, x = nn.Linear(4, 3), torch.rand(30, 4)
+    reminder.remember(model, x, torch.arange(30) % 3, per_class=5)
+    reminder.save(tmp_path / "memory")
+    assert Reminder.load(tmp_path / "memory").label_weight == 0.3
+
+
+def test_separate_draws_are_unbiased_and_differ() -> None:
+    """Of two draws the first has the logits' term, the second the labels'; a memory that fits is looked at whole."""
+    torch.manual_seed(0)
+    old, new, x, y = nn.Linear(4, 3), nn.Linear(4, 3), torch.rand(60, 4), torch.arange(60) % 3
+    settings = {"strength": 2.0, "loss": "logit+label", "label_weight": 0.3, "witnesses": 0}
+    whole = Reminder(**settings)
+    whole.remember(old, x, y, per_class=20)
+    drawn = Reminder(whole.memory, batch_size=8, draws="separate", **settings)
+    kept = drawn._draw(torch.device("cpu"), None)
+    assert len(kept) == 16 and kept.for_labels.tolist() == [False] * 8 + [True] * 8
+    assert not torch.equal(kept.inputs["x"][:8], kept.inputs["x"][8:])
+    with torch.no_grad():
+        found = torch.stack([drawn.penalty(new) for _ in range(800)])
+        expected = whole.penalty(new)
+    assert found.std() > 0
+    assert (found.mean() - expected).abs() < 5 * found.std() / 800**0.5
+    together = Reminder(whole.memory, batch_size=60, draws="separate", **settings)
+    torch.testing.assert_close(together.penalty(new), expected)
+
+
+def test_separate_draws_ride_along(digits: Stream) -> None:
+    """With batch norm, too, in one pass with the new."""
+    model = nn.Sequential(nn.Linear(784, 16), nn.BatchNorm1d(16), nn.Linear(16, 10))
+    reminder = Reminder(strength=0.1, loss="logit+label", label_weight=1.0, draws="separate", batch_size=8)
+    x, y = digits[0].train.x, digits[0].train.y
+    reminder.remember(model, x, y, per_class=5)
+    for _ in range(2):
+        _ = model(x[:20])
+        penalty = reminder.penalty(model)
+        assert penalty.item() > 0
+        penalty.backward()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"label_weight": 0.5}, 'label_weight= is for a loss of two terms: pass loss="logit'),
+        ({"draws": "separate"}, 'draws="separate" is for a loss of two terms'),
+        ({"loss": "logit+label", "label_weight": -1}, "label_weight is -1: it is a number from 0 on"),
+        ({"loss": "logit+label", "draws": "seperate"}, "did you mean 'separate'"),
+    ],
+)
+def test_weights_and_draws_that_cannot_be(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(SelfReminderError, match=re.escape(message)):
+        Reminder(**settings)
+
+
+def test_the_logits_of_ones_own_pass_are_recorded() -> None:
+    """Whenever `observe` is called: those, and no further pass."""
+    model, reminder, calls = nn.Linear(4, 3), Reminder(witnesses=0), []
+    x, y = torch.rand(6, 4), torch.arange(6) % 3
+    own = model(x)
+    with torch.no_grad():
+        model.weight += 1.0  # the step
+    reminder.observe(model, x, y, per_task=4)  # makes the fingerprint
+    model.register_forward_hook(lambda *_: calls.append(1))
+    other = Reminder(witnesses=0)
+    other.observe(model, x, y, per_task=4, logits=own)
+    assert not calls
+    assert torch.equal(other.memory.logits, own[other.memory.sources].detach())
+    assert not torch.equal(reminder.memory.logits, other.memory.logits)
+    with pytest.raises(SelfReminderError, match=r"logits have the shape \(2, 3\), there are 6 items"):
+        other.observe(model, x, y, per_task=4, logits=own[:2])

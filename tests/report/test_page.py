@@ -130,11 +130,14 @@ def test_numbers_are_those_of_the_records(folder: Path) -> None:
         r = expected[name]
         numbers = [in_words(estimate) for estimate in (r.task_average, r.first_task, r.forgetting)]
         assert row == [*numbers, show_bytes(r.bytes)]
-    assert page.values("data-toggle") == list(rows)
-    left, right, *heats = [chart for chart in page.charts if chart.get("role") == "img"]
+    assert page.values("data-toggle") == 3 * list(rows)  # of the picture that is the answer, the first task, and costs
+    ends = [f"{in_words(replace(expected[name].task_average, stderr=None))} · {row[-1]}" for name, row in rows.items()]
+    assert re.findall(r"<small>(\.\d+ · .*?)</small>", page.source) == ends
+    wide, narrow, first, *heats, costs = [chart for chart in page.charts if chart.get("role") == "img"]
     for chart, curves in (
-        (left, {name: r.first_curve for name, r in expected.items()}),
-        (right, {name: r.average_curve for name, r in expected.items()}),
+        (wide, {name: r.average_curve for name, r in expected.items()}),
+        (narrow, {name: r.average_curve for name, r in expected.items()}),
+        (first, {name: r.first_curve for name, r in expected.items()}),
     ):
         marks = {mark.attrib["data-series"]: mark for mark in chart.findall("g[@data-series]")}
         assert set(marks) == set(rows)
@@ -142,6 +145,8 @@ def test_numbers_are_those_of_the_records(folder: Path) -> None:
             points = marks[name].findall("path[@class='point']")
             assert [point.get("data-value") for point in points] == [in_words(estimate) for estimate in curve]
             assert f"--light:{look(name, list(rows))[0]};" in marks[name].attrib["style"]
+    said = [point.get("data-value") for point in costs.iter("path") if point.get("class") == "point"]
+    assert sorted(map(str, said)) == sorted(in_words(r.task_average) for r in expected.values())
     # The last row of a matrix has the task average as its mean, and its first cell is the first task's accuracy.
     assert len(heats) == 1 + len(rows)
     for chart, r in zip(heats[1:], (expected[name] for name in rows)):
@@ -166,7 +171,8 @@ def test_everything_that_there_can_be(tmp_path: Path) -> None:
     assert head == ["Method", "Task average", "First task", "Forgetting", "ρ", "Bytes kept"]
     assert [row[0] for row in rows] == list(SHARE)
     assert rows[0][4] == ".000 ± .000"
-    more, of_methods = page.tables[1:3]
+    more, costs, of_methods = page.tables[1:4]
+    assert costs[0][:2] == ["Method", "Bytes kept"] and len(costs) == 1 + len(SHARE)
     assert more[0] == ["Method", "Backward transfer", "Forward transfer", "Negative flips", "Intransigence"]
     assert "".join(of_methods[1][:1]).startswith("jointAll data of all tasks")
     assert [[name, *row[1:]] for name, row in zip(SHARE, of_methods[1:])] == [
@@ -177,7 +183,7 @@ def test_everything_that_there_can_be(tmp_path: Path) -> None:
         ["adam", "adam", "0.0001", "–"],
     ]
     assert "Forgetting ratio" in page.text
-    assert page.values("data-toggle") == [*SHARE, *list(SHARE)[1:]]
+    assert page.values("data-toggle") == [*SHARE, *SHARE, *list(SHARE)[1:], *SHARE]
     for said in (
         "Tasks4",
         "Epochs5 on each task",
@@ -187,14 +193,16 @@ def test_everything_that_there_can_be(tmp_path: Path) -> None:
         assert said in page.text
     labels = [chart.get("aria-label") for chart in page.charts if chart.get("role") == "img"]
     assert all(labels)
-    assert len(set(labels)) == 3 + 1 + len(SHARE)
+    assert len(set(labels)) == 3 + 1 + len(SHARE) + 1
 
 
 def test_nothing_is_loaded_and_nothing_else_is_run(tmp_path: Path) -> None:
     made_up(tmp_path)
     page = page_of(tmp_path)
     loading = {(tag, name, value) for tag, name, value in page.attributes if name in ("src", "href", "action", "data")}
-    assert loading == {("link", "href", "data:,")}
+    within = {value for tag, _, value in loading if tag == "a"}
+    assert within and all(value.startswith("#") and value[1:] in page.values("id") for value in within)
+    assert {each for each in loading if each[0] != "a"} == {("link", "href", "data:,")}
     assert not re.search(r"url\(|@import|//(?!www\.w3\.org/2000/svg)\w", page.source)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     (script,) = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
@@ -269,7 +277,7 @@ def test_one_method_with_several_settings(tmp_path: Path) -> None:
     assert one.colour == other.colour
     assert one.marker != other.marker
     page = Page(render_comparison(found))
-    assert page.values("data-toggle") == names
+    assert page.values("data-toggle") == 3 * names
     write_comparison(tmp_path, Comparison(benchmark="permuted-mnist", methods=("adam", "ewc"), seeds=1, tasks=4))
     # No command gives λ = 7.
     assert "other strengths, step sizes or the like than these runs" in page_of(tmp_path).text
@@ -435,7 +443,7 @@ def test_streams_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     assert class_text(page, "answer").startswith("These runs learned 3 different streams of tasks: ")
     assert "permuted-mnist and mixture" in page.text
-    overview, two, _, _, four, *_ = page.tables
+    overview, two, _, _, _, four, *_ = page.tables
     assert [row[:2] + row[3:] for row in overview[1:]] == [
         ["mixture", "–", "0 of 1"],
         ["permuted-mnist, 2 tasks", "ewc", "2 of 2"],
@@ -448,8 +456,9 @@ def test_streams_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
     answers = [re.sub("<.*?>", "", text) for text in re.findall(r'<p class="answer">(.*?)</p>', page.source)]
     assert [re.findall(r"over (\d)", text) for text in answers] == [[], ["2"], ["4"]]
     links = [value.removeprefix("#") for value in page.values("href") if value.startswith("#")]
-    assert len(links) == 2
+    assert len(links) == 5 + 2  # of the contents, and of the overview
     assert set(links) <= set(page.values("id"))
+    assert len(set(page.values("id"))) == len(page.values("id"))
 
 
 def test_runs_of_the_papers_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -469,7 +478,7 @@ def test_runs_of_the_papers_figures(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_made_up_images_are_said_to_be(tmp_path: Path) -> None:
     one, *_ = Comparison(benchmark="color-cifar10", methods=("adam",), seeds=1).experiments
     write_run(tmp_path, one)
-    assert "Made-up images" in page_of(tmp_path).text
+    assert "Made-up data" in page_of(tmp_path).text
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,10 +542,10 @@ addEventListener("load", () => {
   const all = (query) => [...document.querySelectorAll(query)];
   const shown = (query) => all(query).filter((found) => found.getBoundingClientRect().width > 0).length;
   const adam = '.lines [data-series="adam"]';
-  const seen = { errors, drawn: all(".chart").map((c) => c.getBoundingClientRect().height > 20), adam: [shown(adam)] };
+  const seen = { errors, drawn: all(".chart").map((c) => c.getBoundingClientRect().height), adam: [shown(adam)] };
   seen.overflow = document.documentElement.scrollWidth - innerWidth;
   const button = document.querySelector('[data-toggle="adam"]');
-  const chart = document.querySelector(".chart.lines");
+  const chart = all(".chart.lines").find((found) => found.getBoundingClientRect().width > 0);
   const tip = document.querySelector(".tip");
   const hover = (target, x, y) => {
     target.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y, bubbles: true }));
@@ -596,13 +605,15 @@ def test_in_a_browser(width: int, tmp_path: Path) -> None:
     seen = json.loads(found[1])
     assert seen["errors"] == []
     assert seen["overflow"] <= 0
-    assert len(seen["drawn"]) == 3 + 1 + len(SHARE)
-    assert all(seen["drawn"])
-    assert seen["adam"] == [3, 1, 3]  # in the two panels of its figure; ρ has a legend of its own
+    assert [height == 0 for height in seen["drawn"][:2]] == [width < 640, width > 640], "wide or narrow"
+    heights = [height for height in seen["drawn"] if height]
+    assert len(heights) == 3 + 1 + len(SHARE) + 1
+    assert min(heights) > 20
+    assert seen["adam"] == [4, 3, 4]  # hidden in its own figure; the first task, ρ and costs have legends of their own
     assert seen["pressed"] == "false"
-    first = in_words(read_folder_results(tmp_path / "x").results[-1].first_task)
+    last = in_words(read_folder_results(tmp_path / "x").results[-1].task_average)
     assert seen["all"].startswith("Tasks learned: 4")
-    assert re.search(rf"adam\s+{re.escape(first)}", seen["all"])
+    assert re.search(rf"adam\s+{re.escape(last)}", seen["all"])
     assert "adam" not in seen["others"]
     assert "sgd" in seen["others"]
     assert seen["key"].startswith("Tasks learned: 1")

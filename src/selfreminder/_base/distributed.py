@@ -5,7 +5,9 @@ holds the same memory. Items are drawn by all alike, each looks at its slice of 
 processes is what one process would have had.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
@@ -14,10 +16,22 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+_alike: ContextVar[bool] = ContextVar("alike", default=False)
+
+
+@contextmanager
+def alike() -> Iterator[None]:
+    """Let each process work as if it were alone: what they share, another shares out, see `together`."""
+    token = _alike.set(True)
+    try:
+        yield
+    finally:
+        _alike.reset(token)
+
 
 def get_ranks() -> tuple[int, int]:
     """(this process's number, how many there are): (0, 1) where it is alone."""
-    if dist.is_available() and dist.is_initialized():
+    if not _alike.get() and dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 

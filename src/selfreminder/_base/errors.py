@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import re
 from collections.abc import Iterable
 
 
@@ -15,6 +16,10 @@ class DataError(SelfReminderError):
 
 class MemoryFileError(SelfReminderError):
     """A file is not a memory that this version can read whole."""
+
+
+class StoreError(SelfReminderError):
+    """A store is missing, damaged, held by somebody else, or not one that this version can read."""
 
 
 class TrainingDivergedError(SelfReminderError):
@@ -52,3 +57,15 @@ def explain_os_error(error: OSError) -> str:
     """
     parts = [error.filename, error.strerror or str(error), _ADVICE.get(error.errno or 0)]
     return ": ".join(str(part) for part in parts if part)
+
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """A text, which anybody may have put into a file, so that it moves no cursor and turns no line around.
+
+    >>> print(printable("a" + chr(27) + "[2Jb"))
+    a\\x1b[2Jb
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -1,4 +1,4 @@
-"""How much to keep: per class, per task, or in bytes over all."""
+"""How much to keep: per class, per task, in items over all, or in bytes over all."""
 
 import operator
 import re
@@ -16,10 +16,14 @@ def parse_bytes(text: str | int) -> int:
     >>> parse_bytes("250KB"), parse_bytes("2 MiB"), parse_bytes(64)
     (250000, 2097152, 64)
     """
+    text = str(as_index("bytes", text)) if isinstance(text, int) else text
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMG]?i?B)?\s*", str(text), re.IGNORECASE)
     if match is None:
         raise SelfReminderError(f"'{text}' is no number of bytes: write for example 64000, 250KB or 2MiB")
-    return int(float(match[1]) * _UNITS[(match[2] or "B").upper()])
+    count = float(match[1]) * _UNITS[(match[2] or "B").upper()]
+    if count >= 2**63:
+        raise SelfReminderError(f"'{text[:20]}…' is more bytes than there are: write for example 2MiB")
+    return int(count)
 
 
 def show_bytes(count: float) -> str:
@@ -39,7 +43,7 @@ def show_bytes(count: float) -> str:
 
 @dataclass(frozen=True)
 class Size:
-    """How much a memory keeps: exactly one of the three is set.
+    """How much a memory keeps: exactly one of the four is set.
 
     >>> print(Size(per_class=10), Size(budget="2MB").budget_bytes, sep=", ")
     10 per class, 2000000
@@ -51,12 +55,14 @@ class Size:
     """items of each task, spread evenly over its classes"""
     budget: str | int | None = None
     """bytes in all ("2MB"): a new task shrinks the others evenly"""
+    items: int | None = None
+    """items in all: a new task shrinks the others evenly"""
 
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
             raise SelfReminderError(
-                f"say how much to keep by exactly one of per_class, per_task and budget, not {len(given)}: "
+                f"say how much to keep by exactly one of per_class, per_task, items and budget, not {len(given)}: "
                 "say, per_class=10"
             )
         (name, value), *_ = given.items()
@@ -73,15 +79,20 @@ class Size:
     def __str__(self) -> str:
         if self.budget is not None:
             return f"{self.budget} in all"
+        if self.items is not None:
+            return f"{self.items} items in all"
         return f"{self.per_class} per class" if self.per_class is not None else f"{self.per_task} per task"
 
 
 def as_index(name: str, value: object) -> int:
     """A whole number of whatever library."""
     try:
-        return operator.index(value)  # pyright: ignore[reportArgumentType]
+        number = operator.index(value)  # pyright: ignore[reportArgumentType]
     except TypeError:
         raise SelfReminderError(f"{name} is {value!r}: it is a whole number") from None
+    if abs(number) >= 2**63:
+        raise SelfReminderError(f"{name} is a number of {number.bit_length()} bits: that is too large")
+    return number
 
 
 def share_evenly(total: int, capacities: Sequence[int]) -> list[int]:

@@ -4,6 +4,7 @@ A benchmark's file has two things: `BENCHMARK`, its facts as a `Benchmark`, and 
 stream of tasks. Nothing here imports torch before a benchmark is loaded.
 """
 
+import re
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from importlib import import_module
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from selfreminder.benchmarks.stream import Parts, Split, Stream, StreamSpec, Task
 
 __all__ = [
+    "MODEL_NAMES",
     "SCALES",
+    "SCENARIOS",
     "Benchmark",
     "Parts",
     "Scale",
@@ -39,6 +42,47 @@ SCALES = {
     "paper": "the paper's own, hours a run",
 }
 """the names of scales and what they cost"""
+
+SCENARIOS = {
+    "task": "a head for each task, and the task is known when it is tested",
+    "domain": "the same classes in every task",
+    "class": "one output that grows by each task's classes; which task an item is of is not known",
+    "stream": "no boundaries: one pass over all classes, tested on the way",
+}
+"""what a model is told and asked"""
+
+AUGMENTATIONS = {
+    "flip": "half of the images are mirrored",
+    "crop": "images are shifted by up to an eighth of their sides",
+    "crop-flip": "both",
+}
+"""changes of training images"""
+
+MODEL_NAMES = {
+    "mnist-mlp": "the paper's for MNIST: 784-1024×4-10",
+    "cifar10-vgg": "the paper's for colour CIFAR10: eight convolutions with batch norm",
+    "cifar100-alexnet": "HAT's AlexNet, the paper's for split CIFAR100",
+    "auto": "a quarter of resnet18 for images, mlp:256x2 for rows of numbers",
+    "resnet18": "ResNet-18 as for CIFAR, for images of any size",
+    "mlp:UNITSxLAYERS": "an MLP of any size, such as mlp:256x3",
+    "efficientnet-lite0": "EfficientNet-Lite0 with its ImageNet weights, by package",
+    "timm:NAME": "a model of timm",
+    "hf:FOLDER": "a classifier of text in a folder that save_pretrained wrote",
+    "module:factory": "a function of yours that gives a model; it may take the number of outputs",
+}
+"""what a network can be called"""
+MLP_NAME = r"mlp:([1-9]\d{0,4})x(\d{1,2})"
+_OWN_MODEL = re.compile(rf"{MLP_NAME}|timm:.+|hf:.+|[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def check_model_name(name: str) -> None:
+    """Raise unless a network can have this name.
+
+    >>> check_model_name("mlp:256x3")
+    """
+    if name not in MODEL_NAMES and not _OWN_MODEL.fullmatch(name):
+        raise unknown("model", name, MODEL_NAMES)
+
 
 ONE_HEAD_METHODS = ("sgd", "adam", "lwf", "ewc", "icarl", "fsr-distill", "fsr-logit")
 """compared in the paper where all tasks share one head"""
@@ -87,16 +131,25 @@ class Benchmark:
     """compared unless a scale or the user names others"""
     scales: dict[str, Scale]
     """by the names of `SCALES`"""
+    own_data: bool = False
+    """its data is the user's own"""
     head_per_task: bool = False
     """each task has an output head of its own"""
     parts_of_data: bool = False
     """each task has a part of the data, rather than all of it in another form"""
     splits_classes: bool = False
     """tasks are classes of one data set: fewer tasks are the first ones, not other ones"""
+    has_times: bool = False
+    """its items have times, or may have them: a test part can come after the training part"""
     compares_with_reference: bool = False
     """run joint training too, the reference of the forgetting ratio ρ"""
     summary: str = ""
     """the first line of its file's docstring, without the full stop"""
+
+    @property
+    def scenario(self) -> str:
+        """The scenario that it has unless another is asked for."""
+        return "task" if self.head_per_task else "domain"
 
 
 SplitBenchmark = partial(
@@ -109,7 +162,7 @@ SplitBenchmark = partial(
 )
 """A `Benchmark` whose tasks are classes of one data set, with a head each."""
 
-_SHARED = ("__init__", "models", "stream")
+_SHARED = ("__init__", "augmentation", "models", "networks", "periods", "scenario", "stream")
 _WITH_TORCH = dict.fromkeys(("Parts", "Split", "Stream", "StreamSpec", "Task"), "stream") | {"build_model": "models"}
 """public names that are imported when first used, by the module that has them"""
 
@@ -147,7 +200,11 @@ def load_benchmark(name: str) -> Benchmark:
 @lru_cache(maxsize=1)  # methods follow each other with the same seed, and so the same stream
 def make_stream(name: str, spec: "StreamSpec") -> "Stream":
     """Make the stream of tasks of a benchmark; asked for the same one again, give it again."""
-    return _load_module(name).make_stream(spec)
+    module = _load_module(name)
+    stream = module.make_stream(spec)
+    if spec.scenario is None or module.BENCHMARK.own_data:  # whose classes may differ from task to task
+        return stream
+    return import_module(f"{__name__}.scenario").arrange(stream, spec.scenario)
 
 
 def _load_module(name: str) -> ModuleType:

@@ -1,7 +1,8 @@
 """CIFAR10 in RGB, YIQ, YUV, HSV and HED.
 
-Each task has all images in another colour space, with the numbers that scikit-image gives. To add a space, write a
-function that converts a batch and name it in `_CONVERT`.
+Each task has all images in another colour space, with the numbers that scikit-image gives. Its HED is another one since
+version 0.18 (2020), which clips; `hed` = "2018" asks for the one of the paper's time. To add a space, write a function
+that converts a batch and name it in `_CONVERT`.
 """
 
 import math
@@ -49,17 +50,17 @@ CHUNK = 1 << 18
 def make_stream(spec: StreamSpec) -> Stream:
     """Make the stream of a spec: images in another colour space in each task."""
     parts, classes = spec.load_parts()
-    return recolour_images(parts, tasks=spec.tasks, classes=classes)
+    return recolour_images(parts, tasks=spec.tasks, classes=classes, hed=spec.hed)
 
 
-def recolour_images(parts: Parts, *, tasks: int | None = None, classes: int = 10) -> Stream:
+def recolour_images(parts: Parts, *, tasks: int | None = None, classes: int = 10, hed: str = "today") -> Stream:
     """Make a stream in which each task has all images in another of `SPACES`, in their order; by default in all."""
     tasks = len(SPACES) if tasks is None else tasks
     if tasks > len(SPACES):
         raise SelfReminderError(f"{tasks} tasks were asked for, there are {len(SPACES)} colour spaces")
 
     def make(index: int) -> Task:
-        space = SPACES[index]
+        space = _HED[hed] if SPACES[index] == "hed" else SPACES[index]
         return Task(index, space, classes, parts, lambda x: to_color_space(x, space))
 
     return Stream((classes,), make, length=tasks)
@@ -69,14 +70,14 @@ def to_color_space(images: Tensor, space: str) -> Tensor:
     """Convert images (n, 3, h, w) from RGB to one of `SPACES`, as float32 like them; "rgb" gives the same tensor.
 
     Equal to scikit-image's rgb2yiq, rgb2yuv, rgb2hsv and rgb2hed: I, Q, U and V can be negative, and nothing
-    is scaled or cut to [0, 1].
+    is scaled or cut to [0, 1]. "hed-2018" is rgb2hed as it was before version 0.18.
 
     >>> red = torch.tensor([1.0, 0.0, 0.0]).reshape(1, 3, 1, 1)
     >>> to_color_space(red, "hsv").flatten().tolist()
     [0.0, 1.0, 1.0]
     """
     if space not in _CONVERT:
-        raise unknown("color space", space, SPACES)
+        raise unknown("color space", space, _CONVERT)
     _check(images)
     convert = _CONVERT[space]
     if convert is None:
@@ -128,6 +129,11 @@ def _to_hed(rgb: Tensor, out: Tensor) -> None:
     out.clamp_(min=0)
 
 
+def _to_hed_of_2018(rgb: Tensor, out: Tensor) -> None:
+    # −log(rgb + 2) is almost a straight line from −log 2 to −log 3, and nothing is clipped.
+    _multiply(rgb.add(2).log_().neg_(), out, _HED_FROM_RGB)
+
+
 _HED_FROM_RGB = torch.linalg.inv(torch.tensor(RGB_FROM_HED, dtype=torch.float64)).T.tolist()
 
 _CONVERT: dict[str, Callable[[Tensor, Tensor], None] | None] = {
@@ -136,6 +142,8 @@ _CONVERT: dict[str, Callable[[Tensor, Tensor], None] | None] = {
     "yuv": partial(_multiply, matrix=YUV_FROM_RGB),
     "hsv": _to_hsv,
     "hed": _to_hed,
+    "hed-2018": _to_hed_of_2018,
 }
-SPACES = tuple(_CONVERT)
+SPACES = ("rgb", "yiq", "yuv", "hsv", "hed")
 """In the order of the paper's tasks."""
+_HED = {"today": "hed", "2018": "hed-2018"}

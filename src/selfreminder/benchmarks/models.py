@@ -12,7 +12,10 @@ from torch import Tensor, nn
 
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.seeds import seed_for
+from selfreminder.benchmarks.stream import Task
 
+_MOST_UNITS = 10**8
+"""of a layer: the number of its weights is still one"""
 PADDING = -1e9
 """the logit of a class that a head does not have"""
 
@@ -38,6 +41,9 @@ class Heads(nn.Module):
     def __init__(self, features: int, sizes: Sequence[int]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(features, size) for size in sizes)
+        self.features = features
+        self.outputs: int | None = None
+        """of a single head that grows: how many of its outputs are in use; None: all"""
 
     def forward(self, features: Tensor, head: int | Tensor | None = None, among: Sequence[int] = ()) -> Tensor:
         """Logits at a head; or each item's at its own, out of the heads `among`, padded to the widest of those.
@@ -45,7 +51,8 @@ class Heads(nn.Module):
         Heads that are not named take no part: they get no gradient, not even one of zeros.
         """
         if not isinstance(head, Tensor):
-            return self.layers[head or 0](features)
+            logits = self.layers[head or 0](features)
+            return logits if self.outputs is None else logits[:, : self.outputs]
         widest = max(self.sizes[number] for number in among)
         logits = features.new_full((len(features), widest), PADDING)
         for number in among:
@@ -57,6 +64,35 @@ class Heads(nn.Module):
     @property
     def sizes(self) -> list[int]:
         return [layer.out_features for layer in self.layers if isinstance(layer, nn.Linear)]
+
+
+def set_outputs(model: nn.Module, outputs: int | None) -> None:
+    """Let so many outputs of a model's single head be in use, None: all. Those of classes to come give no logits."""
+    for module in model.modules():
+        if isinstance(module, Heads):
+            module.outputs = outputs
+
+
+def trained_rows(model: nn.Module, task: Task) -> dict[str, slice]:
+    """Tell by name which of a model's numbers a task trains: all rows, but of heads its own, and what is in use of it.
+
+    Running statistics, which training changes too, are among them.
+
+    >>> from selfreminder.benchmarks.stream import Parts, Split
+    >>> none = Split(torch.zeros(0, 784), torch.zeros(0, dtype=torch.long))
+    >>> model = build_model("mnist-mlp", width=1 / 64, seed=0, heads=(2, 3))
+    >>> [*trained_rows(model, Task(1, "second", 3, Parts(none, none, none), head=1))][-2:]
+    ['heads.layers.1.weight', 'heads.layers.1.bias']
+    """
+    rows = {name: slice(None) for name, value in model.state_dict().items() if value.is_floating_point()}
+    for prefix, module in model.named_modules():
+        if isinstance(module, Heads):
+            for number, layer in enumerate(module.layers):
+                for name, _ in layer.named_parameters(f"{prefix}.layers.{number}"):
+                    del rows[name]
+                    if number == (task.head or 0):
+                        rows[name] = slice(task.outputs)
+    return rows
 
 
 class Network(nn.Module):
@@ -164,7 +200,19 @@ def build_model(name: str, *, width: float, seed: int, heads: Sequence[int] = (1
     return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
+def count_parameters(name: str, *, width: float, heads: Sequence[int]) -> int:
+    """Count the parameters of a model without making them.
+
+    >>> count_parameters("mnist-mlp", width=1.0, heads=(10,))
+    3962890
+    """
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in MODELS[name](width, heads).parameters())
+
+
 def _units(units: int, width: float) -> int:
+    if not units * width < _MOST_UNITS:
+        raise SelfReminderError(f"width {width:g} makes {units * width:g} units of {units}: no memory holds that")
     scaled = round(units * width)
     if scaled < 1:
         raise SelfReminderError(f"width {width:g} leaves no unit of {units}: it is a factor of the paper's width")

@@ -31,7 +31,7 @@ def permute_pixels(parts: Parts, *, tasks: int, seed: int, classes: int = 10) ->
 
     def make(index: int) -> Task:
         order = permutation(parts.train.x.shape[1], seed=seed, index=index)
-        return Task(index, f"permutation {index + 1}", classes, parts, lambda x: x[:, order])
+        return Task(index, f"permutation {index + 1}", classes, parts, lambda x: x.index_select(1, order))
 
     return Stream((classes,), make, length=tasks)
 

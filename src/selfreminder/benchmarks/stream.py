@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder.data import Images, load
 from selfreminder.selection.base import choose, count_per_class
+
+Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One of a stream's tasks. `head` is its output head, where a model has several."""
+    """One of a stream's tasks."""
 
     index: int
     name: str
@@ -64,6 +66,11 @@ class Task:
     parts: Parts
     transform: Callable[[Tensor], Tensor] = lambda x: x
     head: int | None = None
+    """its output head, where a model has several"""
+    outputs: int | None = None
+    """of a single head that grows: the classes so far, among which a prediction chooses; None: all"""
+    augment: Augment | None = None
+    """changes a batch of training inputs, drawing from a generator that is the step's own"""
 
     @cached_property
     def train(self) -> Split:
@@ -76,6 +83,11 @@ class Task:
     @cached_property
     def test(self) -> Split:
         return self._part(self.parts.test)
+
+    def without_training_data(self) -> "Task":
+        """Give the task as an evaluation needs it, its data computed."""
+        parts = Parts(self.parts.train.take(torch.arange(0)), self.validation, self.test)
+        return Task(self.index, self.name, self.classes, parts, head=self.head, outputs=self.outputs)
 
     def _part(self, part: Split) -> Split:
         return Split(self.transform(part.x), part.y)
@@ -102,6 +114,41 @@ class Stream(Sequence[Task]):
         if self._length < 1:
             raise SelfReminderError(f"a stream of {self._length} tasks: there must be one at least")
 
+    def each(self, change: Callable[[Task], Task]) -> "Stream":
+        """Give the same stream with every task changed."""
+        return Stream(self.heads, lambda index: change(self[index]), length=self._length)
+
+    @classmethod
+    def of(
+        cls,
+        tasks: Sequence[tuple[Tensor, Tensor] | tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]],
+        *,
+        names: Sequence[str] | None = None,
+        test: float = 0.2,
+        validation: float = 0.1,
+        seed: int = 0,
+    ) -> "Stream":
+        """Make a stream of tensors of your own: all tasks have the same classes; see `scenario.arrange` for others.
+
+        Args:
+            tasks: of each, inputs as the model takes them and labels: (x, y), or ((x, y), (x, y)) with a test part.
+            names: of the tasks.
+            test: the share of a task without a test part that becomes one.
+            validation: the share of the rest that is held out.
+            seed: draws what is held out.
+
+        >>> x, y = torch.rand(40, 4), torch.arange(40) % 2
+        >>> stream = Stream.of([(x, y), (x + 1, y)])
+        >>> len(stream), stream.heads, len(stream[1].train), len(stream[1].test)
+        (2, (2,), 28, 8)
+        """
+        made = [_parts_of(index, task, test, validation, seed) for index, task in enumerate(tasks)]
+        if not made:
+            raise SelfReminderError("a stream of no tasks: give one at least")
+        classes = 1 + max(int(part.y.max()) for parts in made for part in (parts.train, parts.test))
+        said = [f"task {index + 1}" for index in range(len(made))] if names is None else list(names)
+        return cls((classes,), lambda index: Task(index, said[index], classes, made[index]), length=len(made))
+
     def __len__(self) -> int:
         return self._length
 
@@ -115,6 +162,24 @@ class Stream(Sequence[Task]):
         return self._make(range(self._length)[index])
 
 
+def _parts_of(index: int, task: Any, test: float, validation: float, seed: int) -> Parts:
+    given = task if isinstance(task[0], tuple) else (task,)
+    for x, y in given:
+        if y.ndim != 1 or y.dtype.is_floating_point or len(x) != len(y) or not len(y):
+            raise SelfReminderError(f"task {index + 1}: labels are whole numbers (n,), one for each of the n inputs")
+    whole, *apart = (Split(x, y.long()) for x, y in given)
+    if apart:
+        rest, tested = whole, apart[0]
+    else:
+        kept, held = split_stratified(whole.y, test, torch.Generator().manual_seed(index))
+        rest, tested = whole.take(kept), whole.take(held)
+    generator = torch.Generator().manual_seed(seed_for(seed, "parts", index))
+    kept, held = split_stratified(rest.y, validation, generator)
+    if not len(held) or not len(tested):
+        raise SelfReminderError(f"task {index + 1} has too few items: three of a class are the least")
+    return Parts(rest.take(kept), rest.take(held), tested)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamSpec:
     """What a benchmark makes a stream of. Equal specs give equal streams."""
@@ -126,10 +191,18 @@ class StreamSpec:
     seed: int = 0
     images: int | None = None
     """a class-balanced part of the training images; None: all"""
+    reading: str = ""
+    """JSON of how the user's own data is read"""
     split_into: int | None = None
     """where classes are split: into so many tasks, of which the first are learned; None: as many as are learned"""
     validation: float = 0.1
     """share of the training images held out"""
+    scenario: str | None = None
+    """see `selfreminder.benchmarks.SCENARIOS`; None: the benchmark's own"""
+    test_after: bool = False
+    """test parts are the last items of their tasks, where items have times"""
+    hed: str = "today"
+    """which HED, where there is a task of that: today's of scikit-image, or that of 2018"""
     data_dir: str | os.PathLike[str] | None = None
     """a folder with data files, looked at first"""
 
@@ -182,6 +255,16 @@ def split_stratified(labels: Tensor, fraction: float, generator: torch.Generator
         held.append(members[:cut])
         rest.append(members[cut:])
     return torch.cat(rest), torch.cat(held)
+
+
+def split_last(count: int, fraction: float) -> tuple[Tensor, Tensor]:
+    """Cut off the last `fraction` of so many items, one at least: gives the places of the rest, and of these.
+
+    >>> split_last(6, 0.3)
+    (tensor([0, 1, 2, 3]), tensor([4, 5]))
+    """
+    last = max(1, round(count * fraction))
+    return torch.arange(count - last), torch.arange(count - last, count)
 
 
 def make_split_stream(spec: StreamSpec) -> Stream:

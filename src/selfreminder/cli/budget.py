@@ -4,13 +4,13 @@ import dataclasses
 import json as json_format
 
 from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.terminal import Whole, print_rows, print_table
+from selfreminder.cli.terminal import Json, Whole, print_rows, print_table
 from selfreminder.paper import memory_arithmetic
 from selfreminder.paper.memory_arithmetic import CLASSES, MemoryCost
 
 
 def budget(
-    model: str, *, tasks: Whole | None = None, per_task: Whole | None = None, width: float = 1.0, json: bool = False
+    model: str, *, tasks: Whole | None = None, per_task: Whole | None = None, width: float = 1.0, json: Json = False
 ) -> None:
     """What EWC keeps, and what a memory keeps for it in items and bytes: the paper's arithmetic.
 

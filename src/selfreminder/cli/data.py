@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from selfreminder._base.errors import DataError
-from selfreminder.cli.terminal import print_rows
+from selfreminder.cli.terminal import Json, print_rows
 from selfreminder.data import DATASETS, dataset, source
 
 
-def show(*, data_dir: Path | None = None, json: bool = False) -> None:
+def show(*, data_dir: Path | None = None, json: Json = False) -> None:
     """List the data sets and what of them is at hand.
 
     Parameters

@@ -1,5 +1,6 @@
 """Run a grid for a command, whichever it is: its options, the live display, Ctrl-C, failures, the exit code."""
 
+import hashlib
 import json as json_format
 import shlex
 import sys
@@ -7,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +23,13 @@ from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.cli import COMMAND_LINE
 from selfreminder.cli.data import fetch
-from selfreminder.cli.terminal import Flag, show_time, whole_number
+from selfreminder.cli.terminal import MORE, Flag, show_time, whole_number
+from selfreminder.experiment.cluster import find_slurm, open_place
 from selfreminder.experiment.folder import TABLE, with_command
 from selfreminder.experiment.pool.grid import Grid, Job
-from selfreminder.experiment.pool.process import Done, Failed, is_given_up
+from selfreminder.experiment.pool.process import Done, Failed, Progress, is_given_up
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.tracking import Tracking
 from selfreminder.report.results import Result
 
 _PLAIN_EVERY = 10.0
@@ -42,18 +46,44 @@ class Running:
     """How runs are done, whatever they are."""
 
     jobs: Annotated[int | None, Parameter(name=["--jobs", "-j"], converter=whole_number)] = None
-    """Worker processes; by default one per core, fewer if memory would not suffice."""
+    """Worker processes; by default as cores and memory suffice for."""
     data_dir: Path | None = None
-    """A folder with data files of yours, looked at first; SELFREMINDER_DATA does the same."""
+    """A folder with data files of yours; or SELFREMINDER_DATA."""
     retry_failed: Flag = False
     """Try runs again that have failed twice in the same way."""
-    json: bool = False
+    dry_run: Flag = False
+    """Run nothing: say how many runs are left, and about what they take: core-hours, time, memory, bytes written."""
+    on: Annotated[str, Parameter(group=MORE)] = "local"
+    """Where: local; ray, one of its own; auto, the Ray cluster of this machine; ray://HOST:PORT; slurm."""
+    cpus_per_run: Annotated[float, Parameter(group=MORE)] = 1.0
+    """Cores for each run, on Ray."""
+    gpus_per_run: Annotated[float, Parameter(group=MORE)] = 0.0
+    """GPUs for each run, on Ray; a part of one lets several runs share it."""
+    slurm: Annotated[tuple[str, ...], Parameter(negative="", show_default=False, group=MORE)] = ()
+    """A setting of submitit's, such as timeout_min=240, with --on slurm. May be given again."""
+    track: Annotated[tuple[str, ...], Parameter(negative="", show_default=False, group=MORE)] = ()
+    """Tell a tracker of the runs: tensorboard, mlflow, trackio or wandb. May be given again."""
+    json: Flag = False
     """Print JSON instead of a table."""
 
     def check(self) -> None:
-        """Raise if there would be no worker."""
+        """Raise if there would be no worker, no such tracker, or the place of the workers cannot be reached."""
         if self.jobs is not None and self.jobs < 1:
             raise SelfReminderError(f"jobs is {self.jobs}: it must be at least 1")
+        _ = self.tracking, self.grid_type
+
+    @cached_property
+    def grid_type(self) -> Callable[..., Grid]:
+        """What makes a grid whose runs are done where --on says."""
+        if self.slurm and self.on != "slurm":
+            raise SelfReminderError(f"--slurm {self.slurm[0]} is for --on slurm")
+        place = open_place(self.on, self.cpus_per_run, self.gpus_per_run, self.own_data)
+        return find_slurm(self.slurm) if self.on == "slurm" else partial(Grid, place=place)
+
+    @cached_property
+    def tracking(self) -> Tracking:
+        """The trackers that are told of the runs."""
+        return Tracking(self.track)
 
     def fetch_data(self, experiments: Iterable[Experiment]) -> None:
         """Fetch the data sets of experiments, where they are not at hand."""
@@ -69,12 +99,20 @@ class Running:
         self, experiments: Iterable[Experiment], folder: Path, about: Mapping[str, Any], check_first: bool = True
     ) -> Grid:
         """Make the grid of experiments in a folder."""
-        return Grid(experiments, folder, self.jobs, self.own_data, check_first, self.retry_failed, about)
+        return self.grid_type(experiments, folder, self.jobs, self.own_data, check_first, self.retry_failed, about)
 
 
-def describe(folder: Path, tuned: Path | None = None, **about: Any) -> dict[str, Any]:
-    """Say what `grid.json` is to say of a folder: the command as it was typed, and what that is about."""
-    return with_command(folder, COMMAND_LINE.get(), about | ({} if tuned is None else {"tuned": TABLE}))
+def describe(folder: Path, given: Mapping[str, Path] | None = None, **about: Any) -> dict[str, Any]:
+    """Say what `grid.json` is to say of a folder: the command as it was typed, and what that is about.
+
+    Args:
+        folder: of the runs.
+        given: files that the command was given, by the names of their copies in the folder.
+        about: what else is to be said.
+    """
+    sha256 = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in (given or {}).items()}
+    about |= {"sha256": sha256} if sha256 else {}
+    return with_command(folder, COMMAND_LINE.get(), about | ({"tuned": TABLE} if TABLE in sha256 else {}))
 
 
 def all_done(grid: Grid) -> bool:
@@ -87,6 +125,7 @@ def run_grid(
     present: Callable[[], None],
     note: Callable[[Job | None], object] = lambda job: None,
     is_complete: Callable[[Grid], bool] = all_done,
+    tracking: Tracking | None = None,
 ) -> int:
     """Run a grid with a live display, present what came of it, and give the exit code.
 
@@ -95,9 +134,12 @@ def run_grid(
         present: prints the results.
         note: is told all that `Grid.run` yields; what it raises ends the runs.
         is_complete: tells whether all was done that should be.
+        tracking: tells trackers of the runs.
     """
+    tracking = tracking or Tracking(())
     try:
-        with closing(run_live(grid)) as news:  # closing it ends the workers
+        folders = tracking.following(grid.folder, lambda: [job.folder for job in list(grid.all)])
+        with folders, closing(run_live(grid)) as news:  # closing it ends the workers
             for job in news:
                 note(job)
     except KeyboardInterrupt:
@@ -105,6 +147,7 @@ def run_grid(
         print(f"Stopped; what was done is in {grid.folder}. To go on: {command}", file=sys.stderr)
         return 130
     present()
+    tracking.tell_figures(grid.folder)
     for line in failure_lines((job.experiment.key, failure) for job, failure in grid.failures):
         print(f"selfreminder: {line}", file=sys.stderr)
     return 0 if is_complete(grid) else 1
@@ -118,11 +161,12 @@ def write_summary(summary: Mapping[str, Any], folder: Path) -> str:
 
 
 def draw_results(results: Sequence[Result], title: str, folder: Path) -> list[Path]:
-    """Draw the accuracies, and the forgetting ratio where there is one, into a folder; returns the files."""
+    """Draw accuracies, the forgetting ratio where there is one, and costs, into a folder; returns the files."""
     # matplotlib takes half a second to import: only when there is something to draw.
-    from selfreminder.report.figures import draw_accuracy, draw_ratio  # noqa: PLC0415
+    from selfreminder.report.figures import draw_accuracy, draw_costs, draw_ratio  # noqa: PLC0415
 
-    return draw_accuracy(results, title, folder / "accuracy") + draw_ratio(results, title, folder / "rho")
+    drawn = draw_accuracy(results, title, folder / "accuracy") + draw_ratio(results, title, folder / "rho")
+    return drawn + draw_costs(results, title, folder / "costs")
 
 
 def failure_lines(failures: Iterable[tuple[str, Failed]]) -> list[str]:
@@ -189,10 +233,18 @@ def _plain(grid: Grid, job: Job | None) -> str:
         average = job.progress.average if job.progress else None
         shown = "" if average is None else f", task average {average:.3f}"
         return f"{job.label}: done{shown}; {overall}"
-    running = ", ".join(
-        f"{j.label} task {j.progress.task}/{j.progress.tasks}" for j in grid.all if j.running and j.progress
-    )
+    running = ", ".join(f"{j.label} {_how_far(j.progress)}" for j in grid.all if j.running and j.progress)
     return f"{overall}; {running or 'starting'}"
+
+
+def _how_far(progress: Progress) -> str:
+    """Say at which task a run is, and what it has come to.
+
+    >>> _how_far(Progress(task=3, tasks=10, epoch=1, epochs=5, average=0.6612, fraction=0.22))
+    'task 3/10 (average 0.661)'
+    """
+    average = "" if progress.average is None else f" (average {progress.average:.3f})"
+    return f"task {progress.task}/{progress.tasks}{average}"
 
 
 def _picture(grid: Grid, width: int) -> Group:

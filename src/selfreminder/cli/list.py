@@ -3,13 +3,13 @@
 import json as json_format
 
 from selfreminder import selection
-from selfreminder.benchmarks import SCALES
-from selfreminder.cli.terminal import print_rows
+from selfreminder.benchmarks import MODEL_NAMES, SCALES, SCENARIOS
+from selfreminder.cli.terminal import Json, print_rows
 from selfreminder.experiment.catalogue import read_catalogue, selection_summary
 
 
-def show(*, json: bool = False) -> None:
-    """List methods, benchmarks, selections and scales.
+def show(*, json: Json = False) -> None:
+    """List methods, benchmarks, selections, scenarios, models and scales.
 
     Parameters
     ----------
@@ -21,6 +21,8 @@ def show(*, json: bool = False) -> None:
         "methods": {name: facts.summary for name, facts in known.methods.items()},
         "benchmarks": {name: facts.summary for name, facts in known.benchmarks.items()},
         "selections": {name: selection_summary(name) for name in selection.names()},
+        "scenarios": SCENARIOS,
+        "models": MODEL_NAMES,
         "scales": SCALES,
     }
     if json:

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from torch import Tensor
 
-import selfreminder
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
-from selfreminder.cli.terminal import Json, Out, Whole, print_rows, print_table
+from selfreminder.cli.terminal import Flag, Json, Out, Whole, print_rows, print_table, say
+from selfreminder.memory.file import hash_items, open_memory, open_with_hash
 from selfreminder.memory.memory import Memory
-from selfreminder.memory.query import COLUMNS, describe_items, find_absent, find_matching
+from selfreminder.memory.query import COLUMNS, delete_items, describe_items, find_absent, find_matching
 from selfreminder.report.gallery import MOST, render_gallery
 from selfreminder.report.pictures import ARRAYS, TABLE, export
 
@@ -43,8 +43,8 @@ _ALL = Which()
 
 
 def show_items(file: File, *, which: Which = _ALL, json: Json = False) -> None:
-    """List the items of a memory file: id, task, label, source, time, selection, and a hash of inputs and logits."""
-    memory = selfreminder.open_memory(file)
+    """List the items of a memory file: id, task, label, witness or not, source, time, selection, hash."""
+    memory = open_memory(file)
     rows = describe_items(memory.take(which.of(memory)))
     if json:
         print(json_format.dumps({"results": rows}))
@@ -64,8 +64,8 @@ def show(file: File, *, html: Path | None = None, most: Whole = MOST, json: Json
     most
         Items on that page at most, evenly of every task and of its classes.
     """
-    memory = selfreminder.open_memory(file)
-    about = _summary(file, memory)
+    memory, sha256 = open_with_hash(file)
+    about = _summary(file, memory, sha256)
     if html is not None:
         _write_page(html, memory, file, most)
         about["html"] = str(html)
@@ -85,10 +85,10 @@ def show(file: File, *, html: Path | None = None, most: Whole = MOST, json: Json
             ("sha256", about["sha256"]),
         ],
     )
-    _print_dicts(["task", "items", "classes", "model", "transform", "seen"], about["tasks"])
+    _print_dicts(["task", "items", "witnesses", "classes", "model", "transform", "seen"], about["tasks"])
     if html is not None:
         shown = f"{most} of {len(memory)} items, --most {len(memory)} shows all" if len(memory) > most else "all items"
-        print(f"{html}: {shown}")
+        say(f"{html}: {shown}")
 
 
 def export_items(
@@ -101,7 +101,7 @@ def export_items(
     out
         The folder to make; one that holds something is left alone.
     """
-    memory = selfreminder.open_memory(file)
+    memory = open_memory(file)
     chosen = memory.take(which.of(memory))
     if not len(chosen):
         return _nothing(file, memory, which, json)
@@ -112,7 +112,7 @@ def export_items(
         return 0
     parts = [TABLE, *([f"{done.images} PNG files"] if done.images else [])]
     parts += [f"{ARRAYS} ({', '.join(done.arrays)})"] if done.arrays else []
-    print(f"{out}: {done.items} of {len(memory)} items in {', '.join(parts)}")
+    say(f"{out}: {done.items} of {len(memory)} items in {', '.join(parts)}")
     return 0
 
 
@@ -121,7 +121,7 @@ def delete(
     *,
     which: Which = _ALL,
     out: Out = None,
-    dry_run: bool = False,
+    dry_run: Flag = False,
     json: Json = False,
 ) -> int:
     """Delete items from a memory file. Exit code 1 if there are none of those.
@@ -137,17 +137,14 @@ def delete(
     """
     if which == _ALL:
         raise SelfReminderError("which items? Say it by --id 3,5,10-20, --where task=0,label=3 or --older-than 90d")
-    memory = selfreminder.open_memory(file)
-    gone = which.of(memory)
-    if not gone.any():
-        return _nothing(file, memory, which, json)
-    deleted, left = memory.take(gone), memory.take(~gone)
-    if out is not None and out.exists():
+    if out is not None and out.exists() and file.exists():
         if not out.samefile(file):
             raise SelfReminderError(f"{out} exists: choose a new name, or delete it first")
         out = None
-    if not dry_run:
-        selfreminder.save_memory(left, out or file)
+    done = delete_items(file, where=which.where, ids=which.id, older_than=which.older_than, out=out, dry_run=dry_run)
+    memory, deleted, left = done.before, done.deleted, done.left
+    if not len(deleted):
+        return _nothing(file, memory, which, json)
     if json:
         about = {
             "file": str(out or file),
@@ -162,28 +159,29 @@ def delete(
         return 0
     _print_unknown_ids(memory, which)
     tasks = ", ".join(f"{count} of task {task}" for task, count in deleted.counts.items())
-    print(
+    say(
         f"{file}: {'would delete' if dry_run else 'deleted'} {len(deleted)} of {len(memory)} items: {tasks}; "
         f"{show_bytes(memory.nbytes)} before, {show_bytes(left.nbytes)} after"
     )
     if not len(left):
-        print(f"The memory {'would be' if dry_run else 'is now'} empty.")
+        say(f"The memory {'would be' if dry_run else 'is now'} empty.")
     if out is not None and not dry_run:
-        print(f"Written to {out}; {file} is as it was.")
+        say(f"Written to {out}; {file} is as it was.")
     return 0
 
 
 def verify(file: File) -> None:
     """Check that a memory file is whole, unchanged, and of a schema that this version reads."""
-    memory = selfreminder.open_memory(file)
-    print(f"{file}: good, {len(memory)} items, sha256 {selfreminder.memory_hash(file)}")
+    memory, sha256 = open_with_hash(file)
+    hash_items(memory)  # reads every item, deflated ones too
+    say(f"{file}: good, {len(memory)} items, sha256 {sha256}")
 
 
 def _print_dicts(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     print_table(columns, [["-" if row[name] is None else str(row[name]) for name in columns] for row in rows])
 
 
-def _summary(file: Path, memory: Memory) -> dict[str, Any]:
+def _summary(file: Path, memory: Memory, sha256: str) -> dict[str, Any]:
     return {
         "file": str(file),
         "items": len(memory),
@@ -196,16 +194,18 @@ def _summary(file: Path, memory: Memory) -> dict[str, Any]:
             for name, x in memory.inputs.items()
         },
         "tasks": [_task(memory, task) for task in memory.counts],
-        "sha256": selfreminder.memory_hash(file),
+        "sha256": sha256,
     }
 
 
 def _task(memory: Memory, task: int) -> dict[str, Any]:
-    labels = memory.labels[memory.tasks == task]
+    ours = memory.tasks == task
+    labels = memory.labels[ours]
     fingerprint, reservoir = memory.fingerprints.get(task), memory.reservoirs.get(task)
     return {
         "task": task,
         "items": len(labels),
+        "witnesses": int(memory.witnesses[ours].sum()),
         "classes": len(labels[labels >= 0].unique()),
         "model": fingerprint.model if fingerprint else None,
         "transform": fingerprint.transform_hash if fingerprint else None,
@@ -229,10 +229,10 @@ def _nothing(file: Path, memory: Memory, which: Which, json: bool) -> int:
         print(json_format.dumps({"results": []}))
     else:
         _print_unknown_ids(memory, which)
-        print(f"{file}: none of its {len(memory)} items matches; nothing was written")
+        say(f"{file}: none of its {len(memory)} items matches; nothing was written")
     return 1
 
 
 def _print_unknown_ids(memory: Memory, which: Which) -> None:
     if which.id is not None and (unknown_ids := find_absent(memory, which.id)):
-        print(f"No item has the id {', '.join(map(str, unknown_ids))}.")
+        say(f"No item has the id {', '.join(map(str, unknown_ids))}.")

@@ -10,11 +10,12 @@ from selfreminder._base.errors import DataError, SelfReminderError, unknown
 from selfreminder.benchmarks import SCALES
 from selfreminder.cli.data import fetch
 from selfreminder.cli.grid_command import Running, describe, run_grid
+from selfreminder.cli.plan import Plan
 from selfreminder.cli.terminal import Flag, Out, Whole, print_rows
 from selfreminder.experiment.folder import claimed, read_about, refuse_others, write_grid
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.process import Done
-from selfreminder.paper.claims import summarize
+from selfreminder.paper.claims import summarize, summarize_read_again
 from selfreminder.paper.likely_reasons import Reason, find_reasons
 from selfreminder.paper.specs import FIGURES, Figure, FigureResults, experiments
 
@@ -53,7 +54,7 @@ def reproduce(
     draw_only
         Run nothing: draw and judge what the folder holds, or the folders in it.
     out
-        Folder for records, figures, claims.json and index.html; by default ./runs/paper-SCALE.
+        Folder or URL (s3://…) for records, figures, claims.json and index.html; by default ./runs/paper-SCALE.
     """
     running = running or Running()
     asked = _figures(figure)
@@ -74,6 +75,8 @@ def reproduce(
     about = describe(folder, figure=figure, scale=scale)
     grid = running.make_grid(wanted, folder, about, check_first=False)
     _name_runs(grid, asked, tested, scale)
+    if running.dry_run:
+        return Plan(grid, running, lambda job: job.label.partition(":")[0], "figure").present()
     left = (job.experiment for job in grid.all if job.answer is None)
     _fetch(dict.fromkeys(name for experiment in left for name in experiment.data_sets), scale, running.data_dir)
     with claimed(folder, "figure"):
@@ -85,7 +88,7 @@ def reproduce(
         failures = [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures]
         _present(found, found.write(), failures, running.json)
 
-    return run_grid(grid, present, _draw_early(grid, asked, scale))
+    return run_grid(grid, present, _draw_early(grid, asked, scale), tracking=running.tracking)
 
 
 def _figures(name: str) -> list[Figure]:
@@ -194,13 +197,15 @@ def _present(found: "Reproduction", files: _Files, failures: Sequence[dict[str, 
             "folder": str(found.folder),
             "page": str(found.page),
             "answer": said,
+            "read_again": summarize_read_again(found.verdicts),
             "figures": figures,
             "results": [{"id": verdict.id, **verdict.as_dict()} for verdict in found.verdicts],
             "failures": failures,
         }
         print(json_format.dumps(summary, indent=1, ensure_ascii=False))
         return
-    print_rows(said, [(verdict.id, verdict.verdict, verdict.claim) for verdict in found.verdicts])
+    said = f"{said} {summarize_read_again(found.verdicts)}"
+    print_rows(said.strip(), [(verdict.id, verdict.verdict, verdict.claim) for verdict in found.verdicts])
     rows = [
         (shown.figure.name, f"{len(shown.runs)} of {len(shown.wanted)} runs", _said(files.get(shown.figure.name, [])))
         for shown in found.shown

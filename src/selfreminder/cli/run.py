@@ -7,16 +7,17 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from selfreminder.cli.grid_command import Running, describe, draw_results, run_grid, write_summary
-from selfreminder.cli.terminal import Flag, Out, print_table, tabulate_results
+from selfreminder.cli.plan import Plan
+from selfreminder.cli.terminal import Out, Whole, print_table, tabulate_results
 from selfreminder.experiment.catalogue import uses
-from selfreminder.experiment.folder import TABLE, claimed, keep_copy, show, varying, write_grid
+from selfreminder.experiment.folder import TABLE, check_claimable, claimed, keep_copies, show, varying, write_grid
 from selfreminder.experiment.pool.grid import Grid
 from selfreminder.experiment.pool.process import Done, Failed
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.sweep import Sweep, read_sweep
 from selfreminder.experiment.tuning.tuned import join_untuned
-from selfreminder.report.results import Result, group_runs
+from selfreminder.report.results import Result, describe_evaluation, group_runs
 
 SPEC = "spec.toml"
 _MOST_LINES = 12
@@ -26,11 +27,11 @@ _MOST_LINES = 12
 def run(
     spec: Path,
     *,
-    fixed: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
-    swept: Annotated[tuple[str, ...], Parameter(name="--sweep", negative="")] = (),
+    fixed: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
+    swept: Annotated[tuple[str, ...], Parameter(name="--sweep", negative="", show_default=False)] = (),
+    processes: Whole | None = None,
     tuned: Path | None = None,
     out: Out = None,
-    dry_run: Flag = False,
     running: Running | None = None,
 ) -> int:
     """Run a grid of experiments from a TOML file: a table of what varies, figures, results.json.
@@ -47,47 +48,50 @@ def run(
     fixed
         A field's value in all runs, such as epochs=3, instead of what the file says. May be given again.
     swept
-        A field's values, such as strength=0.01,0.1, instead of what the file says. May be given again.
+        A field's values, such as strength=0.01,0.1, or of a method's own option, such as options.alpha=0.1,1, instead
+        of what the file says. May be given again.
+    processes
+        That train each run together, on a part of every batch each; the same as --set processes=N.
     tuned
-        A table by `selfreminder tune`, whose strengths and step sizes go before those that come with selfreminder.
+        A table by `selfreminder tune`, which goes before the one that comes with selfreminder.
     out
-        Folder for records and figures; by default a folder in ./runs named like the file.
-    dry_run
-        Say what would be run, and do nothing.
+        Folder, or URL such as s3://bucket/x, for records and figures; by default one in ./runs named like the file.
     """
     running = running or Running()
+    fixed = fixed if processes is None else (*fixed, f"processes={processes}")
     sweep = read_sweep(spec, fixed, swept, tuned)
     running.check()
     experiments, folder = sweep.experiments, out or Path("runs") / spec.stem
-    about = describe(folder, tuned, spec=SPEC, set=list(fixed), sweep=list(swept))
-    if not dry_run:
+    given = {SPEC: spec} | ({} if tuned is None else {TABLE: tuned})
+    about = describe(folder, given, spec=SPEC, set=list(fixed), sweep=list(swept))
+    if running.dry_run:
+        check_claimable(folder, "spec")
+    else:
         running.fetch_data(experiments)
         with claimed(folder, "spec"):
             write_grid(folder, experiments, about)
-            keep_copy(spec, folder / SPEC)
-            keep_copy(tuned, folder / TABLE)
+            keep_copies(folder, given)
     grid = running.make_grid(experiments, folder, about, check_first=False)
-    if dry_run:
-        _plan(grid, running.json)
-        return 0
-    return run_grid(grid, lambda: _present(sweep, grid, running.json))
+    if running.dry_run:
+        return _plan(Plan(grid, running))
+    return run_grid(grid, lambda: _present(sweep, grid, running.json), tracking=running.tracking)
 
 
-def _plan(grid: Grid, as_json: bool) -> None:
-    """Print which runs there are, and which of them are to be run."""
+def _plan(plan: Plan) -> int:
+    """Print which runs there are, which of them are to be run, and what that takes."""
     words = {Done: "done", Failed: "failed, not tried again"}
-    rows = [(job.experiment, words.get(type(job.answer), "to be run")) for job in grid.all]
-    if as_json:
+    rows = [(job.experiment, words.get(type(job.answer), "to be run")) for job in plan.grid.all]
+    if plan.running.json:
         runs = [{"run": e.key, "state": state, "experiment": e.as_dict()} for e, state in rows]
-        print(json_format.dumps({"folder": str(grid.folder), "results": runs}, indent=1))
-        return
+        print(json_format.dumps(plan.as_dict(runs), indent=1))
+        return 0
     names = varying(experiment for experiment, _ in rows)
     print_table(
         ["method", *names, "seed", "state", "folder"],
         [[e.method, *_format_settings(e, names), str(e.seed), state, e.key] for e, state in rows],
     )
-    left = sum(job.answer is None for job in grid.all)
-    print(f"{len(rows)} runs, {left} of them to be run by {grid.workers} workers, in {grid.folder}")
+    plan.say()
+    return 0
 
 
 def _format_settings(experiment: Experiment, names: list[str]) -> list[str]:
@@ -123,6 +127,9 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
         settings = [_format_settings(result.experiment, names) for result in found]
         rows = [[r.method, *own, str(r.seeds), *row] for r, own, row in zip(found, settings, cells)]
         print_table(["method", *names, "seeds", *headings], rows)
+    for said in dict.fromkeys(describe_evaluation(result.experiment.evaluate) for result in found):
+        if said is not None:
+            print(said)
     if sweep.untuned:
         print(join_untuned(sweep.untuned))
     if figures:

@@ -2,18 +2,32 @@
 
 import json as json_format
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.cli.grid_command import Running, describe, run_grid
-from selfreminder.cli.terminal import Extent, MemorySize, Out, Whole, make_comparison, print_table, show_estimate
+from selfreminder.cli.own_data import OwnDataOptions, apply_own
+from selfreminder.cli.plan import Plan
+from selfreminder.cli.terminal import (
+    Changes,
+    Extent,
+    MemorySize,
+    Out,
+    Whole,
+    make_comparison,
+    print_table,
+    show_estimate,
+)
 from selfreminder.experiment.catalogue import uses
-from selfreminder.experiment.folder import TABLE, claimed
+from selfreminder.experiment.comparison import Comparison
+from selfreminder.experiment.folder import TABLE, check_claimable, claimed, run_folders
 from selfreminder.experiment.pool.grid import Job
-from selfreminder.experiment.spec import parse_text
+from selfreminder.experiment.records import read_records
+from selfreminder.experiment.spec import parse_option, parse_text
 from selfreminder.experiment.tuning.candidates import TUNABLE, Candidates, Tuning, format_value
 from selfreminder.experiment.tuning.tuned import read_table, write_sections
 from selfreminder.report.results import Estimate
@@ -23,64 +37,65 @@ if TYPE_CHECKING:
 
 
 def tune(
-    benchmark: str,
+    benchmark: str | None = None,
     *,
+    own: OwnDataOptions | None = None,
+    changes: Changes | None = None,
     methods: Annotated[str | None, Parameter(name=["--methods", "-m"])] = None,
     scale: str = "demo",
     fields: str | None = None,
-    values: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    values: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     sampler: str = "grid",
     trials: Whole | None = None,
     seeds: Whole = 2,
     memory: MemorySize | None = None,
     extent: Extent | None = None,
-    prune: bool | None = None,
+    prune: Annotated[bool | None, Parameter(negative="--no-prune")] = None,
     device: str = "cpu",
     tuned: Path | None = None,
     into: Path | None = None,
     out: Out = None,
     running: Running | None = None,
 ) -> int:
-    """Choose strengths λ, step sizes or other settings of methods, on validation data: test data has no part in it.
+    """Choose strengths λ, step sizes or other settings of methods, on validation data, never on test data.
 
     The best is what has the highest validation accuracy, averaged over all tasks after the last one, with seeds that
-    no comparison uses. Step sizes of fine-tuning are judged by the newest task: adam's is the best, sgd's the smallest
-    that learns it about as well.
-    `tuned.toml` in the folder has what was chosen and of what; `compare --tuned` and `run --tuned` read it.
-    Interrupted, the same command goes on where it was; no run is made twice.
+    no comparison uses. `tuned.toml` in the folder has what was chosen and of what; `compare --tuned` and `run --tuned`
+    read it. Interrupted, the same command goes on where it was; no run is made twice.
 
     Parameters
     ----------
     benchmark
         Which: see `selfreminder list`.
     methods
-        Names with commas between them; by default those that `compare` would run.
+        Names with commas between them; by default those of `compare`.
     scale
         How large: demo, small, medium or paper.
     fields
-        What to choose, with commas between: strength,lr for instance. By default strength, and lr for sgd.
+        What to choose: strength,lr for instance. By default strength; lr for sgd.
     values
-        Candidates of a field, such as strength=10,30,100, instead of the usual ones. May be given again.
+        Candidates of a field, such as strength=10,30,100. May be given again.
     sampler
-        grid: every combination of the candidates. tpe: values in their range and threefold beyond it, chosen by what
-        was good so far.
+        grid: every combination of the candidates. tpe: guided by what was good so far.
     trials
         How many for each method, with tpe; by default 20.
     seeds
         Runs of each trial.
     prune
-        End trials early that are worse than the median of those before; by default with tpe.
+        End trials early that are below the median; by default with tpe.
     device
-        cpu or cuda.
+        cpu, cuda, mps or auto.
     tuned
         A table by an earlier `selfreminder tune`, for what is not tuned now.
     into
-        A table to put the result into, beside that of the folder; made if there is none.
+        A table to put the result into, beside that of the folder.
     out
-        Folder for runs, figures and the table; by default a folder in ./runs named by what is tuned.
+        Folder, or URL such as s3://bucket/grid, for runs, figures and the table; by default one in ./runs.
     """
     running = running or Running()
-    comparison = make_comparison(benchmark, methods, memory, extent, scale=scale, device=device, tuned=tuned, seeds=1)
+    benchmark, extent, settings = apply_own(benchmark, own, changes, extent, running.json)
+    of_scale = {"scale": scale, "device": device, "tuned": tuned, "seeds": 1, "settings": settings}
+    comparison = make_comparison(benchmark, methods, memory, extent, **of_scale)
     tuning = Tuning(
         comparison=comparison,
         fields=() if fields is None else tuple(name.strip().replace("-", "_") for name in fields.split(",")),
@@ -91,21 +106,47 @@ def tune(
         prune=prune,
     )
     running.check()
+    folder = out or Path("runs") / f"tune-{comparison.name}"
     _check(tuning, into)
+    return plan_tuning(tuning, folder, running).present() if running.dry_run else _run(tuning, folder, into, running)
+
+
+def plan_tuning(tuning: Tuning, folder: Path, running: Running) -> Plan:
+    """Plan the runs of a tuning, without asking for a trial."""
+    check_claimable(folder, "tuning")
+    begun = (read_records(path) for path in run_folders(folder))
+    runs = tuning.list_runs([records.experiment for records in begun if records is not None and records.done])
+    note = "At most: trials that fall behind are ended early." if tuning.prunes else None
+    return Plan(running.make_grid(runs, folder, {}, check_first=False), running, note=note)
+
+
+def tune_comparison(comparison: Comparison, folder: Path, running: Running) -> int:
+    """Choose the strengths and step sizes of a comparison's methods in a folder; give the exit code."""
+    tuning = tuning_of(comparison)
+    return _run(tuning, folder, None, replace(running, json=False)) if tuning.candidates else 0
+
+
+def tuning_of(comparison: Comparison) -> Tuning:
+    """Give the tuning of all methods of a comparison."""
+    return Tuning(comparison=replace(comparison, seeds=1))
+
+
+def _run(tuning: Tuning, folder: Path, into: Path | None, running: Running) -> int:
     # Optuna is an extra, and takes a second to import.
     from selfreminder.experiment.tuning.search import Search  # noqa: PLC0415
 
     running.fetch_data([tuning.candidates[0].base])
-    folder = out or Path("runs") / f"tune-{comparison.name}"
     with claimed(folder, "tuning", patience=1.0):
         if tuning.skipped:
             print(f"selfreminder: nothing to tune for {', '.join(tuning.skipped)}", file=sys.stderr)
-        search = Search(tuning, folder, running.jobs, running.own_data, running.retry_failed, describe(folder))
+        about = describe(folder)
+        search = Search(tuning, folder, running.jobs, running.own_data, running.retry_failed, about, running.grid_type)
         return run_grid(
             search.grid,
             lambda: _present(tuning, search.choose(), folder, into, running.json),
             lambda job: _take(search, job),
             lambda _: search.is_complete,
+            running.tracking,
         )
 
 
@@ -114,7 +155,8 @@ def _check(tuning: Tuning, into: Path | None) -> None:
         raise SelfReminderError(f"there is nothing to tune for {', '.join(tuning.skipped)}: see --fields")
     if into is not None:
         if into.exists():
-            read_table(into)
+            if into.stat().st_size:  # else it is to be filled
+                read_table(into)
         elif not into.absolute().parent.is_dir():
             raise SelfReminderError(f"--into {into}: {into.parent} is no folder")
         if not tuning.is_writable:
@@ -128,10 +170,10 @@ def _parse_values(texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
         if not equals or not listed.strip():
             raise SelfReminderError(f"--values {text}: write a field and its candidates, such as strength=10,30,100")
         name = name.strip().replace("-", "_")
-        if name not in TUNABLE:
-            raise unknown("field", name, TUNABLE)
+        # A method's own options are known by the method: it says what is wrong.
+        parse = parse_text if name in TUNABLE else parse_option
         try:
-            found[name] = (*found.get(name, ()), *(parse_text(name, each.strip()) for each in listed.split(",")))
+            found[name] = (*found.get(name, ()), *(parse(name, each.strip()) for each in listed.split(",")))
         except SelfReminderError as error:
             raise SelfReminderError(f"--values {text}: {error}") from None
     return found

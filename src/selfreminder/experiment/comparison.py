@@ -1,8 +1,10 @@
 """A comparison: methods × seeds on one benchmark at one scale, in one folder."""
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,14 @@ from selfreminder import methods as all_methods
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks import SCALES, Scale
-from selfreminder.experiment.catalogue import benchmark, method_facts, references
+from selfreminder.experiment.catalogue import applies, benchmark, method_facts, references, uses
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, describe_untuned, find_tuned
+
+_NAMED_SHORTLY = ("scenario", "model")
+"""settings that are part of a folder's name as they are"""
+MOST_RUNS = 100_000
+"""of a method in one grid"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +39,10 @@ class Comparison:
     epochs: int | None = None
     width: float | None = None
     probe: int = 0
+    evaluate: str = "all"
     device: str = "cpu"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """other fields of every experiment, such as scenario, model or schedule: they go before what the scale says"""
     tuned: Path | None = None
     """a table of strengths and step sizes that goes before the one that comes with selfreminder"""
 
@@ -41,10 +51,10 @@ class Comparison:
         if self.scale not in scales:
             raise unknown("scale", self.scale, [name for name in SCALES if name in scales])
         for method in self.methods:
-            if method not in all_methods.names():
-                raise unknown("method", method, all_methods.names())
-        if self.seeds is not None and self.seeds < 1:
-            raise SelfReminderError(f"seeds is {self.seeds}: it must be at least 1")
+            method_facts(method)  # raises if there is no such method
+        if self.seeds is not None and not 1 <= self.seeds <= MOST_RUNS:
+            seeds = all_methods.show_number(self.seeds)
+            raise SelfReminderError(f"seeds is {seeds}: it must be at least 1, and at most {MOST_RUNS}")
 
     @property
     def defaults(self) -> Scale:
@@ -63,6 +73,11 @@ class Comparison:
         ]
         parts += [f"{k}-{v:g}" for k in ("tasks", "epochs", "width") if (v := getattr(self, k)) is not None]
         parts += ["probe"] if self.probe else []
+        parts += [f"evaluate-{self.evaluate}"] if self.evaluate != "all" else []
+        if said := {name: value for name, value in self.settings.items() if name not in _NAMED_SHORTLY}:
+            parts.append(hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:6])
+        shortly = [str(self.settings[name]) for name in _NAMED_SHORTLY if self.settings.get(name)]
+        parts += [re.sub(r"[^\w+.-]+", "-", value).strip("-.") for value in shortly]
         return "-".join(parts)
 
     @cached_property
@@ -70,7 +85,9 @@ class Comparison:
         """Every run, seed by seed, so that all methods advance together."""
         of_benchmark = benchmark(self.benchmark)
         chosen = self.methods or self.defaults.methods or of_benchmark.methods
-        if of_benchmark.compares_with_reference:
+        if not self.methods and (scenario := self.settings.get("scenario")):
+            chosen = tuple(name for name in chosen if applies(name, scenario))
+        if of_benchmark.compares_with_reference and self.settings.get("scenario") != "stream":
             chosen = (*chosen, *(name for name in references() if name not in chosen))
         return [self._experiment(m, seed) for seed in range(self.seeds or self.defaults.seeds) for m in chosen]
 
@@ -84,38 +101,54 @@ class Comparison:
         if not facts.is_fine_tuning or scale.optimizer == facts.optimizer:  # a baseline is named by its optimizer
             own |= {"optimizer": scale.optimizer, "lr": scale.lr}
         own |= find_tuned(self.benchmark, self.scale, method, size, self.tuned)
+        epochs = 1 if self.settings.get("scenario") == "stream" and self.epochs is None else self.epochs
         return Experiment(
             benchmark=self.benchmark,
             method=method,
             seed=seed,
-            data=scale.data,
             images=scale.images,
             tasks=tasks,
             split_into=scale.tasks if part else None,
-            epochs=scale.epochs if self.epochs is None else self.epochs,
+            epochs=scale.epochs if epochs is None else epochs,
             width=scale.width if self.width is None else self.width,
             per_class=size.per_class,
             per_task=size.per_task,
             budget=None if size.budget is None else str(size.budget_bytes),
+            items=size.items,
             select=self.select,
             codec=self.codec,
             logit_codec=self.logit_codec,
             probe=self.probe,
+            evaluate=self.evaluate,
             device=self.device,
-            **own,
+            **{"data": scale.data, **own, **self.settings},
         )
 
     @property
     def untuned(self) -> list[str]:
         """Methods whose strength or step size nobody chose for this benchmark, scale and memory, and what is taken."""
         names = dict.fromkeys(experiment.method for experiment in self.experiments)
-        found = (describe_untuned(self.benchmark, self.scale, name, self.size, self.tuned) for name in names)
-        return [said for said in found if said is not None]
+        extent = {name: getattr(self, name) for name in ("tasks", "epochs", "width")}
+        found = [describe_untuned(self.benchmark, self.scale, name, self.size, self.tuned, extent) for name in names]
+        said = [each for each in found if each is not None]
+        # A table of the user's own was made for what it is given for.
+        other = [] if self.tuned is not None or benchmark(self.benchmark).own_data else self._differences
+        if other and any(uses(name, "strength") and "strength" in method_facts(name).settings for name in names):
+            said.append(f"what was chosen for other {', '.join(other)}")
+        return said
+
+    @property
+    def _differences(self) -> list[str]:
+        """What is otherwise than where strengths and step sizes were chosen."""
+        extent = [k for k in ("tasks", "epochs", "width") if getattr(self, k) not in (None, getattr(self.defaults, k))]
+        return extent + [name for name in self.settings if name not in (*METHOD_FIELDS, "processes")]
 
     def as_dict(self) -> dict[str, Any]:
         """What was asked for, as JSON can say it, but for the table of strengths."""
         said = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "tuned"}
-        said["size"] = None if self.size is None else vars(self.size)
+        # As earlier folders have it: what was added later only where it is said.
+        said["size"] = None if self.size is None else {k: v for k, v in vars(self.size).items() if k != "items" or v}
+        said["settings"] = dict(self.settings) or None
         return {name: value for name, value in said.items() if value is not None}
 
     @classmethod

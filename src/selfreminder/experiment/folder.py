@@ -1,5 +1,6 @@
 """The folder of a grid. `grid.json` says which command made it and which runs the grid that was started last has."""
 
+import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder._base.atomic import remove_stale, replace_file, write_text
+from selfreminder._base.checked import DAMAGE, with_check, without_check
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.lock import locked
 from selfreminder.benchmarks import SCALES
 from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.comparison import Comparison, shared_settings
-from selfreminder.experiment.records import PACKED, RECORDS, read_packed
+from selfreminder.experiment.records import PACKED, RECORDS, read_packed, read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import read_table
 
@@ -40,7 +42,7 @@ _HOLDS = {
 def write_grid(folder: Path, experiments: Iterable[Experiment], about: Mapping[str, Any]) -> None:
     """Write down the whole list of a folder's runs, and what else is to be known of them."""
     runs = [{"key": experiment.key, "experiment": experiment.as_recorded()} for experiment in experiments]
-    text, path = json.dumps({**about, "runs": runs}, indent=1) + "\n", folder / GRID
+    text, path = json.dumps(with_check({**about, "runs": runs}), indent=1) + "\n", folder / GRID
     if not path.is_file() or path.read_bytes() != text.encode():
         write_text(path, text)
 
@@ -48,21 +50,32 @@ def write_grid(folder: Path, experiments: Iterable[Experiment], about: Mapping[s
 def read_about(folder: Path) -> dict[str, Any] | None:
     """Read all that `grid.json` says; None if there is none, or it is damaged."""
     try:
-        about = json.loads((folder / GRID).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return _read_checked(folder / GRID)
+    except (OSError, *DAMAGE):
         return None
-    return about if isinstance(about, dict) else None
+
+
+def _read_checked(path: Path) -> dict[str, Any]:
+    return without_check(json.loads(path.read_text(encoding="utf-8")))
 
 
 def read_grid(folder: Path) -> list[Experiment] | None:
     """Read the runs that belong to a folder's grid, in their order; None if nobody wrote them down."""
     path = folder / GRID
     try:
-        return [Experiment(**run["experiment"]) for run in json.loads(path.read_text(encoding="utf-8"))["runs"]]
+        return [_read_listed(run) for run in _read_checked(path)["runs"]]
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, LookupError, TypeError) as error:
+    except DAMAGE as error:
         raise SelfReminderError(f"{path} is damaged ({error}): start its grid again to write it anew") from None
+
+
+def _read_listed(run: Mapping[str, Any]) -> Experiment:
+    """Read a run of the list; its key is a hash of its settings."""
+    experiment = Experiment(**run["experiment"])
+    if experiment.key != run["key"]:
+        raise ValueError(f"the settings of {run['key']} are those of {experiment.key}")
+    return experiment
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ class Origin:
 def read_origin(folder: Path) -> Origin:
     """Read where the runs of a folder come from, as far as it is known: somebody else may have written it."""
     about = read_about(folder) or {}
+    _check_copies(folder, about.get("sha256"))
     with_table = "tuned" in about
     comparison = _read_comparison(about.get("comparison"), folder / TABLE if with_table else None)
     figure, scale = about.get("figure"), about.get("scale")
@@ -133,13 +147,24 @@ def _read_commands(about: Mapping[str, Any]) -> list[list[str]]:
 def _read_comparison(said: Any, table: Path | None) -> Comparison | None:
     try:
         if table is not None:
-            read_table(table)
-    except (OSError, SelfReminderError):
+            read_table(table)  # says if it is damaged: without it, strengths would be others
+    except OSError:
         table = None
     try:
         return None if said is None else Comparison.from_dict(said, table)
     except (ValueError, TypeError, AttributeError):
         return None
+
+
+def _check_copies(folder: Path, said: Any) -> None:
+    """Refuse a file beside the runs that is not what a command was given: it would tell of other settings."""
+    for name, digest in said.items() if isinstance(said, dict) else ():
+        path = folder / Path(name).name
+        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            raise SelfReminderError(
+                f"{path} was damaged or edited since it was put there: start its command again to write it anew, "
+                "or remove it"
+            )
 
 
 def _read_file(folder: Path, name: Any) -> tuple[str, str] | None:
@@ -194,6 +219,15 @@ def claimed(folder: Path, ours: str, patience: float = 5.0) -> Iterator[None]:
         ours: what the command calls its grid in `grid.json`: comparison, spec, figure or tuning.
         patience: seconds to wait for a process that is on its way out.
     """
+    check_claimable(folder, ours)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, patience):
+        remove_stale(folder)
+        yield
+
+
+def check_claimable(folder: Path, ours: str) -> None:
+    """Refuse a folder that is not a command's own, and not nobody's either."""
     # Of these files, one at least is in every folder that the command has made.
     marks = (GRID, JOURNAL, f"*/{RECORDS}") if ours == "tuning" else (GRID, EARLIER_COMPARISON)
     if folder.exists():
@@ -203,10 +237,6 @@ def claimed(folder: Path, ours: str, patience: float = 5.0) -> Iterator[None]:
             what = ours if ours in ("comparison", "tuning") else "grid"
             raise SelfReminderError(f"{folder} exists and holds no {what}: choose another one with --out")
     refuse_others(folder, ours)
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, patience):
-        remove_stale(folder)
-        yield
 
 
 def check_same_comparison(folder: Path, comparison: Comparison) -> None:
@@ -214,7 +244,9 @@ def check_same_comparison(folder: Path, comparison: Comparison) -> None:
     if not run_folders(folder):
         return
     ours, theirs = shared_settings(comparison.experiments[0]), _read_identity(folder)
-    if differing := sorted(name for name in ours if theirs.get(name) != ours[name]):
+    # Of fields that there were not yet.
+    usual = Experiment(benchmark=comparison.benchmark, method="adam", data=ours["data"]).as_dict()
+    if differing := sorted(name for name in ours if theirs.get(name, usual[name]) != ours[name]):
         raise SelfReminderError(
             f"{folder} holds another experiment, of other {', '.join(differing)}: choose another folder with --out"
         )
@@ -222,7 +254,7 @@ def check_same_comparison(folder: Path, comparison: Comparison) -> None:
 
 def _read_identity(folder: Path) -> dict[str, Any]:
     """The settings that the runs of a comparison's folder share."""
-    if runs := read_grid(folder):
+    if runs := _read_listed_or_begun(folder):
         return shared_settings(runs[0])
     path = folder / EARLIER_COMPARISON
     try:
@@ -231,11 +263,20 @@ def _read_identity(folder: Path) -> dict[str, Any]:
         raise SelfReminderError(f"{path} is damaged: choose another folder with --out") from None
 
 
-def keep_copy(given: Path | None, path: Path) -> None:
-    """Keep a file beside the runs, if a command was given one."""
-    if given is not None:
-        with replace_file(path) as copy:
-            copy.write_bytes(given.read_bytes())
+def _read_listed_or_begun(folder: Path) -> list[Experiment] | None:
+    """Read the runs of a folder: of a list that is damaged, those that have begun, which know their settings."""
+    try:
+        return read_grid(folder)
+    except SelfReminderError:
+        begun = (read_records(path) for path in run_folders(folder))
+        return [records.experiment for records in begun if records is not None]
+
+
+def keep_copies(folder: Path, given: Mapping[str, Path]) -> None:
+    """Keep the files that a command was given beside the runs, by the names that they have there."""
+    for name, path in given.items():
+        with replace_file(folder / name) as copy:
+            copy.write_bytes(path.read_bytes())
 
 
 # What a run is called -------------------------------------------------------------------------------------

@@ -6,24 +6,32 @@ epoch, {"event": "task", "task", "test": […], "validation": […], "flips": [�
 "next_untrained"} for each task, and {"event": "done"} at the end. Tasks and epochs count from 0. A task's lists
 have a value for each task so far: accuracies, and the shares of test items that were right when their task had
 been learned and are wrong now. `chance` is a random stratified classifier's accuracy on the task, `next` the
-accuracy on the task to come, `next_untrained` that of the initial weights. A method may add "measures": HAT adds
-the share of its units in use.
+accuracy on the task to come, `next_untrained` that of the initial weights. "calibration_error" has a value for each
+task so far, too; "steps", "new_items" and "passes" are what the task cost: the optimizer's steps, the items of the task
+in them, and the items that went forward through the network, a method's own included. A method may add
+"measures": HAT adds the share of its units in use. Where not all tasks so far were evaluated, "on" has those that were,
+and the lists have a value for each of them. Each line ends with its "check", see `selfreminder._base.checked`; earlier
+ones have none.
 
-A packed file lies in the folder that its runs' folders were in, and has the lines of one run after the other, without
-those of epochs. Every run in it is done, and is read as if its folder were still there.
+A packed file lies in the folder that its runs' folders were in. Its first line is {"event": "packed", "runs",
+"sha256"}, of all that follows: the lines of one run after the other, without those of epochs, but with what is shown
+of them and of the timings: {"event": "rest", "losses": […], "timings": […]}, before the last one. Every run in it is
+done, and is read as if its folder were still there.
 """
 
+import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import IO, Any
 
 from selfreminder._base.atomic import replace_file
+from selfreminder._base.checked import DAMAGE, format_line, parse_line
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.experiment.spec import Experiment
 
@@ -31,8 +39,11 @@ RECORDS = "records.jsonl"
 PACKED = "runs.jsonl"
 TIMINGS = "timings.jsonl"
 STATE = "state.safetensors"
+_LARGEST = 1e30
+"""no number that a run writes is larger"""
 _REPORTED = ("flips", "chance", "bytes")
 """what reports show of a task beside accuracies; earlier versions did not record all of it"""
+_PACKED_LINES = "the lines of {} and the first line"
 
 
 class Writer:
@@ -52,7 +63,7 @@ class Writer:
     def write(self, event: dict[str, Any]) -> None:
         """Append one event as a line."""
         try:
-            self._file.write((json.dumps(event, ensure_ascii=False) + "\n").encode())
+            self._file.write(format_line(event))
             self._file.flush()
         except OSError as error:
             error.filename = str(self._path)
@@ -82,21 +93,68 @@ class Records:
     """none of a packed run"""
     tasks: tuple[dict[str, Any], ...]
     done: bool
+    folder: Path | None = field(default=None, compare=False)
+    """the run's own, where its times are; None of a packed run"""
+    rest: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """of a packed run: what is shown of its epochs and timings"""
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """The mean loss of each task's last epoch."""
+        return {event["task"]: event["loss"] for event in self.epochs} or dict(enumerate(self.rest.get("losses", ())))
 
     @property
     def key(self) -> str:
-        """The experiment's key as it is on a CPU: the same on whatever device it was run."""
-        return replace(self.experiment, device="cpu").key
+        """The experiment's key as it is on a CPU: the same on whatever device it was run, by how many processes."""
+        return replace(self.experiment, device="cpu", processes=1).key
 
-    @property
+    @cached_property
     def test(self) -> list[list[float]]:
-        """The accuracy matrix: row t has the test accuracies on tasks 0…t after task t."""
-        return [event["test"] for event in self.tasks]
+        """The accuracy matrix: row t has the test accuracies on tasks 0…t after task t; nan where none was measured."""
+        return [_on_all_tasks(event, "test") for event in self.tasks]
 
-    @property
+    @cached_property
     def validation(self) -> list[list[float]]:
         """The same on validation data: what λ and step sizes are chosen on."""
-        return [event["validation"] for event in self.tasks]
+        return [_on_all_tasks(event, "validation") for event in self.tasks]
+
+    @cached_property
+    def flips(self) -> list[list[float]]:
+        """The same of shares of test items that were right when their task had been learned, and are wrong."""
+        return [_on_all_tasks(event, "flips") for event in self.tasks]
+
+    @cached_property
+    def timings(self) -> list[dict[str, float]]:
+        """What each task took, as far as it was measured: `seconds` to learn it and to end it, and `peak_bytes`."""
+        if self.folder is None:
+            return list(self.rest.get("timings", [{}] * len(self.tasks)))
+        found: list[dict[tuple[Any, ...], float]] = [{} for _ in self.tasks]
+        for event in read_timing_lines(self.folder):
+            place = event["task"], event.get("epoch")
+            for name in ("seconds", "after_task_seconds", "peak_bytes"):
+                if name in event and event["task"] < len(found):  # of what was done again, the last time
+                    found[event["task"]][(*place, name)] = event[name]
+        return [_sum_timings(of_task) for of_task in found]
+
+
+def _sum_timings(measured: dict[tuple[Any, ...], float]) -> dict[str, float]:
+    seconds = [value for (*_, name), value in measured.items() if name != "peak_bytes"]
+    peaks = [value for (*_, name), value in measured.items() if name == "peak_bytes"]
+    return ({"seconds": math.fsum(seconds)} if seconds else {}) | ({"peak_bytes": max(peaks)} if peaks else {})
+
+
+def read_timing_lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """Read the lines of a run's timings that are sound: times are no results, a damaged line is passed over."""
+    try:
+        lines = (folder / TIMINGS).read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with suppress(*DAMAGE):  # it is being written, or was when its process was killed
+            event, _ = parse_line(line)
+            numbers = [value for name, value in event.items() if name != "host"]
+            if isinstance(event["task"], int) and all(isinstance(value, float | int) for value in numbers):
+                yield event
 
 
 def read_records(folder: Path) -> Records | None:
@@ -113,7 +171,8 @@ def read_records(folder: Path) -> Records | None:
         return packed
     if own.tasks != packed.tasks:
         raise SelfReminderError(
-            f"{folder} and {folder.parent / PACKED} are of one run and differ: remove the folder, or its packed lines"
+            f"{folder} and {folder.parent / PACKED} are of one run and differ: remove the folder, or its packed lines "
+            "and the first line"
         )
     return own
 
@@ -123,7 +182,9 @@ def read_current_records(folder: Path) -> Records | None:
     records = read_records(folder)
     if records is not None and (lacks := [name for name in _REPORTED for event in records.tasks if name not in event]):
         own = folder / RECORDS
-        path, rest = (own, "its folder") if own.is_file() else (folder.parent / PACKED, f"the lines of {folder.name}")
+        path, rest = (
+            (own, "its folder") if own.is_file() else (folder.parent / PACKED, _PACKED_LINES.format(folder.name))
+        )
         raise SelfReminderError(f"{path} is of an earlier version, without '{lacks[0]}': remove {rest} to run it again")
     return records
 
@@ -142,16 +203,15 @@ def read_folder(folder: Path, length: int | None = None) -> Records | None:
         if length is not None and len(content) < length:
             raise ValueError(f"{len(content)} bytes are left of {length}")
         events: list[dict[str, Any]] = []
-        for line in lines:
-            try:
-                events.append(json.loads(line.decode()))
-            except ValueError:
-                if not events or length is not None or not (folder / STATE).exists():
-                    raise
-                break
-        return _from_events(events)
-    except (ValueError, LookupError, TypeError) as error:
-        raise SelfReminderError(f"{path} is damaged ({error}): remove its folder to run it again") from None
+        try:
+            for event in _parse_lines(lines):
+                events.append(event)
+        except DAMAGE:
+            if not events or length is not None or not (folder / STATE).exists():
+                raise
+        return replace(_from_events(events), folder=folder)
+    except DAMAGE as error:
+        raise SelfReminderError(f"{path} is damaged ({_say(error)}): remove its folder to run it again") from None
 
 
 def read_packed(folder: Path) -> Mapping[str, Records]:
@@ -170,34 +230,59 @@ def _parse_packed(path: Path, _version: tuple[int, ...]) -> Mapping[str, Records
     found: dict[str, Records] = {}
     try:
         for lines in _split_packed(path.read_bytes()):
-            records = _from_events([json.loads(line.decode()) for line in lines])
+            records = _from_events(list(_parse_lines(lines)))
             key = records.experiment.key
             if key in found or not records.done:
                 raise ValueError(f"{key} is there twice" if key in found else f"{key} is not done")
             found[key] = records
-    except (ValueError, LookupError, TypeError) as error:
-        raise SelfReminderError(f"{path} is damaged ({error}): restore it, or remove it to run all again") from None
+    except DAMAGE as error:
+        raise SelfReminderError(
+            f"{path} is damaged, or was edited ({_say(error)}): restore it, or remove it to run all again"
+        ) from None
     return found
 
 
+def _parse_lines(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Parse the lines of a run. An earlier version may have begun it: after a line with a check, all have one."""
+    checked = False
+    for line in lines:
+        event, has_check = parse_line(line)
+        if checked and not has_check:
+            raise ValueError("a line has no check")
+        checked = has_check
+        yield event
+
+
 def _split_packed(content: bytes) -> list[list[bytes]]:
-    """Split the lines of a packed file into those of each run."""
-    if content and not content.endswith(b"\n"):
-        raise ValueError("its last line has no end")
+    """Split the lines of a packed file into those of each run; raises ValueError or the like if it is damaged."""
+    if not content.endswith(b"\n"):
+        raise ValueError("its last line has no end" if content else "it is empty")
+    lines = content[:-1].split(b"\n")
+    about, has_check = parse_line(lines[0])
+    if is_sealed := about["event"] == "packed":
+        del lines[0]
     runs: list[list[bytes]] = []
-    for line in content.splitlines(keepends=True):
-        if not runs or json.loads(line)["event"] == "start":
+    for line in lines:
+        if not runs or parse_line(line)[0]["event"] == "start":
             runs.append([])
         runs[-1].append(line)
+    if is_sealed and (not has_check or about != _describe_packed(lines, len(runs))):
+        raise ValueError("it is not what its first line says")
     return runs
+
+
+def _describe_packed(lines: Iterable[bytes], runs: int) -> dict[str, Any]:
+    """Make the first line of a packed file: a file that was cut short at the end of a run would look whole."""
+    digest = hashlib.sha256(b"".join(line + b"\n" for line in lines)).hexdigest()
+    return {"event": "packed", "runs": runs, "sha256": digest}
 
 
 def pack_records(folder: Path) -> list[str]:
     """Pack the runs of a folder that are done into one file, together with those packed before; gives all their keys.
 
-    Each run's lines stay as they are, but for those of its epochs, and runs are sorted by key: the same runs give the
-    same bytes. Damaged records are refused, and a run that is there twice with different results: then the file stays
-    as it was. The folders of packed runs stay too, but are needed no more.
+    Each run's lines stay as they are, but for those of its epochs, of which one line remains, and runs are sorted by
+    key: the same runs give the same bytes. Damaged records are refused, and a run that is there twice with different
+    results: then the file stays as it was. The folders of packed runs stay too, but are needed no more.
     """
     path = folder / PACKED
     before = read_packed(folder)
@@ -209,12 +294,17 @@ def pack_records(folder: Path) -> list[str]:
         key = records.experiment.key
         if own.parent.name != key:
             raise SelfReminderError(f"{own.parent} holds the run {key}: name it so, or move it elsewhere")
-        lines = (line for line in own.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
-        runs[key] = [line for line in lines if json.loads(line)["event"] != "epoch"]
+        lines = own.read_bytes().split(b"\n")[:-1]
+        *most, last = (line for line in lines if parse_line(line)[0]["event"] != "epoch")
+        rest = {"event": "rest", "losses": list(records.losses.values()), "timings": records.timings}
+        # An earlier version may have begun it, whose lines have no check: see `_parse_lines`.
+        runs[key] = [*most, format_line(rest).rstrip() if parse_line(last)[1] else json.dumps(rest).encode(), last]
     if not runs:
         raise SelfReminderError(f"{folder} holds no runs that are done: there is nothing to pack")
+    packed = [line for key in sorted(runs) for line in runs[key]]
+    first = format_line(_describe_packed(packed, len(runs)))
     with replace_file(path) as temporary:
-        temporary.write_bytes(b"".join(line for key in sorted(runs) for line in runs[key]))
+        temporary.write_bytes(first + b"".join(line + b"\n" for line in packed))
     return sorted(runs)
 
 
@@ -229,27 +319,70 @@ def index_by_key(records: Iterable[Records]) -> dict[str, Records]:
 
 
 def _from_events(events: Sequence[dict[str, Any]]) -> Records:
-    """Make records of a run's lines; raises ValueError, LookupError or TypeError if they are damaged.
+    """Make records of a run's lines; raises one of `DAMAGE` if they are damaged.
 
     Numbers that no run writes are damage, too: a wrong one would be averaged unseen.
     """
     experiment, versions = Experiment(**events[0]["experiment"]), events[0]["versions"]
+    if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
+        raise ValueError("its versions are no texts by name")
     epochs = tuple(event for event in events if event["event"] == "epoch")
     tasks = tuple(event for event in events if event["event"] == "task")
     done = events[-1]["event"] == "done"
     if done and len(tasks) != experiment.tasks:
         raise ValueError(f"it is done with {len(tasks)} of {experiment.tasks} tasks")
+    if not all(isinstance(event["task"], int) for event in epochs):
+        raise ValueError("an epoch is of no task")
     for place, event in enumerate(tasks):
-        row = event["test"]
-        if event["task"] != place or len(row) != place + 1 or not all(0 <= share <= 1 for share in row):
-            raise ValueError(f"test of task {event['task']} is {row}, not an accuracy for each of {place + 1} tasks")
-        if not 0 <= event.get("chance", 0) <= 1:
-            raise ValueError(f"chance of task {place} is {event['chance']}, not an accuracy")
-        if not 0 <= event.get("bytes", 0) < math.inf:
-            raise ValueError(f"bytes of task {place} are {event['bytes']}")
+        _check_task(event, place)
         if place < experiment.probe:
             _check_probe(event["probe"])
-    return Records(experiment, versions, epochs, tasks, done)
+    rest = next((event for event in events if event["event"] == "rest"), {})
+    for name in ("losses", "timings"):
+        if rest and len(rest[name]) != len(tasks):
+            raise ValueError(f"it has {name} for {len(rest[name])} of {len(tasks)} tasks")
+    spent = [number for of_task in rest.get("timings", ()) for number in of_task.values()]
+    if not all(_is_number(loss) for loss in (*(event["loss"] for event in epochs), *rest.get("losses", ()), *spent)):
+        raise ValueError("a loss or a time is no number")
+    return Records(experiment, versions, epochs, tasks, done, rest=rest)
+
+
+def _check_task(event: dict[str, Any], place: int) -> None:
+    """Raise unless the line of a task has a share for each of the tasks that were evaluated after it."""
+    on = event.get("on", range(place + 1))
+    if event["task"] != place or not on or on[-1] != place or list(on) != sorted({*on}) or on[0] < 0:
+        raise ValueError(f"task {event['task']} at place {place} was evaluated on {list(on)}")
+    for name in ("test", "validation", "flips", "calibration_error"):
+        row = event[name] if name in ("test", "validation") else event.get(name, [0.0] * len(on))
+        if len(row) != len(on) or not all(0 <= share <= 1 for share in row):
+            raise ValueError(f"{name} of task {place} is {row}, not an accuracy for each of {len(on)} tasks")
+    if ("next" in event) != ("next_untrained" in event):
+        raise ValueError(f"task {place} has one of next and next_untrained without the other")
+    for name in ("chance", "next", "next_untrained"):
+        if not 0 <= event.get(name, 0) <= 1:
+            raise ValueError(f"{name} of task {place} is {event[name]}, not an accuracy")
+    for name in ("bytes", "steps", "new_items", "passes"):
+        if not 0 <= event.get(name, 0) <= _LARGEST:
+            raise ValueError(f"{name} of task {place} are {event[name]}")
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number that arithmetic can be done with; not a number is one that a loss can be."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > _LARGEST
+
+
+def _on_all_tasks(event: dict[str, Any], name: str) -> list[float]:
+    """Give a task's list with a value for each task so far: nan for one that was not evaluated."""
+    if "on" not in event:
+        return event[name]
+    row = [math.nan] * (event["task"] + 1)
+    for task, value in zip(event["on"], event[name], strict=True):
+        row[task] = value
+    return row
+
+
+def _say(error: BaseException) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _check_probe(probe: dict[str, list[list[float]]]) -> None:

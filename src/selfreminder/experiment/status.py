@@ -1,8 +1,7 @@
 """The status of a folder's runs, read from their files alone: whoever runs them is not disturbed."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,8 +10,10 @@ from selfreminder._base.lock import is_locked
 from selfreminder.experiment.folder import check_exists, read_about, read_grid, run_folders
 from selfreminder.experiment.pool.estimate import RunTimes, count_epochs
 from selfreminder.experiment.pool.process import Failed, read_failure
-from selfreminder.experiment.records import TIMINGS, read_records
+from selfreminder.experiment.processors import count_processors, describe_mixed
+from selfreminder.experiment.records import Records, read_records, read_timing_lines
 from selfreminder.experiment.spec import Experiment
+from selfreminder.experiment.throughput import Throughput, measure_throughput
 from selfreminder.metrics import task_average
 
 State = Literal["done", "running", "failed", "left"]
@@ -36,7 +37,10 @@ class RunStatus:
     """of the whole run's work that is complete"""
     seconds: float = 0.0
     """measured, of what is complete"""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """what it is made with; nothing before it has begun"""
     failure: Failed | None = None
+    records: Records | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can say it."""
@@ -50,6 +54,7 @@ class RunStatus:
             "of_epochs": count_epochs(self.experiment),
             "task_average": self.average,
             "seconds": self.seconds,
+            "processor": self.versions.get("processor"),
             "failure": None if self.failure is None else vars(self.failure),
             "experiment": self.experiment.as_dict(),
         }
@@ -66,6 +71,8 @@ class Status:
     """seconds of work of one process that are left, from the times measured; None where there are none"""
     to_come: int = 0
     """runs of a tuning's trials that have not begun, about"""
+    nodes: Sequence[Throughput] = ()
+    """what each machine has got done"""
 
     def count(self, state: State) -> int:
         """Count the runs in a state."""
@@ -79,8 +86,26 @@ class Status:
             "to_come": self.to_come,
             "seconds_left": self.seconds_left,
             "work_left": self.work_left,
+            "processors": self.processors,
+            "mixed": self.mixed,
+            "nodes": [node.as_dict() for node in self.nodes],
             "results": [run.as_dict() for run in self.runs],
         }
+
+    @property
+    def processors(self) -> dict[str, dict[str, int]]:
+        """Count the kinds of processor on which the runs of each benchmark were made, or are."""
+        begun = [run for run in self.runs if run.versions]
+        names = dict.fromkeys(run.experiment.benchmark for run in begun)
+        return {
+            name: count_processors(run.versions for run in begun if run.experiment.benchmark == name) for name in names
+        }
+
+    @property
+    def mixed(self) -> list[str]:
+        """Say of which benchmarks runs were made on several kinds of processor."""
+        said = {name: describe_mixed(found) for name, found in self.processors.items()}
+        return [f"{name}: {text}" for name, text in said.items() if text is not None]
 
     @property
     def seconds_left(self) -> float | None:
@@ -99,13 +124,15 @@ def read_status(folder: Path) -> Status:
         found = {folder / experiment.key: experiment for experiment in experiments}
     if not found:
         raise SelfReminderError(f"{folder} holds no runs: give the folder of a grid or a comparison")
-    runs = [_read_run_status(experiment, path) for path, experiment in found.items()]
+    runs = [read_run_status(experiment, path) for path, experiment in found.items()]
     said = (read_about(folder) or {}).get("to_come")
     to_come = said if isinstance(said, int) else 0
-    return Status(runs, len(set(begun) - found.keys()), _estimate_work(runs, to_come), to_come)
+    nodes = measure_throughput((folder / run.experiment.key, run.records) for run in runs if run.records is not None)
+    return Status(runs, len(set(begun) - found.keys()), _estimate_work(runs, to_come), to_come, nodes)
 
 
-def _read_run_status(experiment: Experiment, folder: Path) -> RunStatus:
+def read_run_status(experiment: Experiment, folder: Path) -> RunStatus:
+    """Read how one run stands."""
     running = is_locked(folder)  # first: a run that ends meanwhile is then seen to be done
     failure = read_failure(folder)
     try:
@@ -116,7 +143,7 @@ def _read_run_status(experiment: Experiment, folder: Path) -> RunStatus:
     state: State = "done" if done else "running" if running else "failed" if failure else "left"
     if records is None:
         return RunStatus(experiment, state, failure=failure)
-    seconds, part = _read_timings(folder)
+    seconds, part = read_timings(folder)
     return RunStatus(
         experiment,
         state,
@@ -126,26 +153,20 @@ def _read_run_status(experiment: Experiment, folder: Path) -> RunStatus:
         average=task_average(records.test)[-1] if records.tasks else None,
         part=1.0 if done else part,
         seconds=seconds,
+        versions=records.versions,
         failure=None if done else failure,
+        records=records,
     )
 
 
-def _read_timings(folder: Path) -> tuple[float, float]:
+def read_timings(folder: Path) -> tuple[float, float]:
     """Read the seconds that a run has taken, and the part of it that is done; of what was done again, the last time."""
-    try:
-        lines = (folder / TIMINGS).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return 0.0, 0.0
     seconds: dict[tuple[Any, ...], float] = {}
     part = 0.0
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:  # is being written, or was when its process was killed
-            continue
-        part = event.pop("done", part)
-        what = {name: value for name, value in event.items() if name.endswith("seconds")}
-        seconds |= {(event["task"], event.get("epoch"), name): value for name, value in what.items()}
+    for event in read_timing_lines(folder):
+        place = event["task"], event.get("epoch")
+        seconds |= {(*place, name): float(value) for name, value in event.items() if name.endswith("seconds")}
+        part = float(event.get("done", part))
     return sum(seconds.values()), part
 
 

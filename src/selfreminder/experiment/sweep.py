@@ -16,6 +16,7 @@ What is said for one method goes before [grid], and [grid] before the rest. What
 others alone. "none" stands for no value. Nothing here needs torch.
 """
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,16 +29,19 @@ from typing import Any
 from selfreminder import methods as all_methods
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
-from selfreminder.experiment.catalogue import uses
-from selfreminder.experiment.comparison import Comparison
-from selfreminder.experiment.spec import Experiment, parse_text, parse_value
+from selfreminder.experiment.catalogue import method_facts, uses
+from selfreminder.experiment.comparison import MOST_RUNS, Comparison
+from selfreminder.experiment.spec import Experiment, parse_option, parse_text, parse_value
 from selfreminder.experiment.tuning.tuned import describe_untuned
+from selfreminder.methods import show_number
 
 _FIELDS = tuple(field.name for field in fields(Experiment))
 _KEYS = (*_FIELDS, "scale", "seeds")
-_SIZES = ("per_class", "per_task", "budget")
-_STREAM = ("benchmark", "data", "images", "tasks", "split_into", "validation")
+_SIZES = ("per_class", "per_task", "budget", "items")
+_STREAM = ("benchmark", "data", "images", "tasks", "split_into", "validation", "hed", "test_after")
 _TABLES = ("grid", "methods")
+_OPTION = "options."
+"""what stands before a method's own option on the command line"""
 
 Axes = dict[str, tuple[Any, ...]]
 
@@ -111,10 +115,15 @@ class Sweep:
         fixed |= {"benchmark": benchmark, "method": method}
         if any(name in axes for name in _SIZES):
             fixed = {name: value for name, value in fixed.items() if name not in _SIZES}
+        if (count := math.prod(map(len, axes.values()))) > MOST_RUNS:
+            raise SelfReminderError(f"{method} would have {count} runs: a grid has at most {MOST_RUNS}")
         for values in product(*axes.values()):
             yield self._make_experiment(fixed | dict(zip(axes, values)))
 
     def _make_experiment(self, settings: dict[str, Any]) -> Experiment:
+        if options := {k.removeprefix(_OPTION): value for k, value in settings.items() if k.startswith(_OPTION)}:
+            settings = {k: value for k, value in settings.items() if not k.startswith(_OPTION)}
+            settings["options"] = {**settings.get("options", {}), **options}
         sizes = {name: settings[name] for name in _SIZES if settings.get(name) is not None}
         if sizes:
             settings = dict.fromkeys(_SIZES) | settings
@@ -146,11 +155,14 @@ def read_sweep(
     """
     try:
         said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SelfReminderError(f"{path} is no TOML: {error}") from None
     for text in fixed:
         with _naming(f"--set {text}"):
             name, value = _split_assignment(text, _KEYS)
+            if name.startswith(_OPTION):
+                _get_table(said, "options")[name.removeprefix(_OPTION)] = parse_option(name, value)
+                continue
             _forget_field(said, name)
             said[name] = parse_text(name, value)
             _narrow_to_methods(said, name, [said[name]])
@@ -158,7 +170,8 @@ def read_sweep(
         with _naming(f"--sweep {text}"):
             name, value = _split_assignment(text, _FIELDS)
             _forget_field(said, name)
-            values = [parse_text(name, each.strip()) for each in value.split(",")]
+            parse = parse_option if name.startswith(_OPTION) else parse_text
+            values = [parse(name, each.strip()) for each in value.split(",")]
             _get_table(said, "grid")[name] = values
             _narrow_to_methods(said, name, values)
     with _naming(str(path)):
@@ -171,8 +184,7 @@ def read_sweep(
 def _make_sweep(said: dict[str, Any], name: str) -> Sweep:
     own = {}
     for method, settings in _get_table(said, "methods").items():
-        if method not in all_methods.names():
-            raise unknown("method", method, all_methods.names())
+        method_facts(method)  # raises if there is no such method
         with _naming(f"[methods.{method}]"):
             known = [f for f in _FIELDS if f not in ("benchmark", "method")]
             own[method] = _read_axes(settings, known)
@@ -203,6 +215,8 @@ def _read_axes(settings: object, known: Sequence[str]) -> Axes:
         values = value if isinstance(value, list) else [value]
         if key == "seeds":
             axes["seed"] = _read_seeds(value, set(settings))
+        elif key.startswith(_OPTION):
+            axes[key] = tuple(dict.fromkeys(values))
         elif key not in known:
             raise unknown("field", key, known)
         elif not values:
@@ -217,8 +231,8 @@ def _read_seeds(value: object, beside: set[str]) -> tuple[int, ...]:
     if "seed" in beside:
         raise SelfReminderError("both seeds and seed are given: one of them is enough")
     count = parse_value("seeds", value)
-    if count < 1:
-        raise SelfReminderError(f"seeds is {count}: it must be at least 1")
+    if not 1 <= count <= MOST_RUNS:
+        raise SelfReminderError(f"seeds is {show_number(count)}: it must be at least 1, and at most {MOST_RUNS}")
     return tuple(range(count))
 
 
@@ -227,7 +241,8 @@ def _split_assignment(text: str, known: Sequence[str]) -> tuple[str, str]:
     name = name.strip().replace("-", "_")
     if not equals or not value.strip():
         raise SelfReminderError("write a field and its value, such as epochs=3")
-    if name not in known:
+    is_option = name.startswith(_OPTION) and name.removeprefix(_OPTION).isidentifier()
+    if name not in known and not is_option:
         raise unknown("field", name, known)
     return name, value.strip()
 
@@ -246,7 +261,8 @@ def _forget_field(said: dict[str, Any], name: str) -> None:
 def _narrow_to_methods(said: dict[str, Any], name: str, values: list[Any]) -> None:
     """Leave out what a file says for other methods than those that the command line chooses."""
     if name == "method":
-        chosen = [method for method in all_methods.names() if method in values]
+        known = all_methods.names()
+        chosen = [method for method in values if method in known or all_methods.is_place(str(method))]
         for key in [key for key in _get_table(said, "grid") if chosen and not any(uses(each, key) for each in chosen)]:
             del said["grid"][key]
         said["methods"] = {method: own for method, own in _get_table(said, "methods").items() if method in values}

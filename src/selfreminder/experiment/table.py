@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 from selfreminder._base.errors import MissingExtraError, SelfReminderError, unknown
 from selfreminder.experiment.folder import check_exists, read_grid, run_folders
-from selfreminder.experiment.records import RECORDS, Records, read_packed, read_records
+from selfreminder.experiment.records import RECORDS, Records, read_current_records, read_packed
 from selfreminder.experiment.spec import Experiment, field_type, parse_value
 
 _RENAMED = {"validation": "validation_share"}
@@ -23,6 +23,15 @@ _MEASURED: dict[str, type] = {
     "flips": float,
     "chance": float,
     "bytes": int,
+    "calibration_error": float,
+    "forward_transfer": float,
+    "loss": float,
+    "steps": int,
+    "new_items": int,
+    "passes": int,
+    "seconds": float,
+    "peak_bytes": int,
+    "measures": str,
     "done": bool,
 }
 
@@ -50,7 +59,7 @@ def records(folder: str | os.PathLike[str], frame: str | None = None, *, every: 
     """
     if frame not in (None, "pandas", "polars"):
         raise unknown("frame", str(frame), ("pandas", "polars"))
-    found = ((path.name, read_records(path)) for path in _find_runs(Path(folder), every))
+    found = ((path.name, read_current_records(path)) for path in _find_runs(Path(folder), every))
     rows = [row for name, run in found if run is not None for row in _rows(name, run)]
     if frame is None:
         return rows
@@ -78,18 +87,28 @@ def _find_runs(folder: Path, every: bool) -> list[Path]:
 def _rows(name: str, run: Records) -> Iterator[dict[str, Any]]:
     """Make the rows of one run."""
     experiment = {_RENAMED.get(key, key): parse_value(key, value) for key, value in run.experiment.as_dict().items()}
-    experiment["options"] = json.dumps(run.experiment.options, sort_keys=True)
-    for task in run.tasks:
-        for on, accuracy in enumerate(task["test"]):
+    for as_text in ("options", "reading"):
+        experiment[as_text] = json.dumps(experiment[as_text], sort_keys=True)
+    for task, timing in zip(run.tasks, run.timings, strict=True):
+        of_tasks = task.get("on", range(len(task["test"])))
+        calibration = task.get("calibration_error", [None] * len(task["test"]))
+        columns = task["test"], task["validation"], task["flips"], calibration
+        for on, accuracy, validation, flips, error in zip(of_tasks, *columns, strict=True):
             yield {
                 "run": name,
                 **experiment,
                 "after_task": task["task"],
                 "on_task": on,
                 "accuracy": accuracy,
-                "validation": task["validation"][on],
-                "flips": task["flips"][on],
+                "validation": validation,
+                "flips": flips,
                 "chance": run.tasks[on]["chance"],
                 "bytes": task["bytes"],
+                "calibration_error": error,
+                "forward_transfer": task["next"] - task["next_untrained"] if "next" in task else None,
+                "loss": run.losses.get(task["task"]),
+                **{name: task.get(name) for name in ("steps", "new_items", "passes")},
+                **{name: timing.get(name) for name in ("seconds", "peak_bytes")},
+                "measures": json.dumps(task.get("measures", {}), sort_keys=True),
                 "done": run.done,
             }

@@ -82,15 +82,25 @@ def _squared_norms(layer: nn.Module, a: Tensor, g: Tensor) -> Tensor:
     return squares
 
 
-class WatchedLayers:
-    """The layers of a model that have parameters to train; refuses what would not be exact."""
+class InexactLayerError(SelfReminderError):
+    """A layer whose gradients of single samples do not follow from its input and its output's gradient."""
 
-    def __init__(self, model: nn.Module, purpose: str) -> None:
+    def __init__(self, message: str, layer: nn.Module) -> None:
+        super().__init__(message)
+        self.layer = layer
+
+
+class WatchedLayers:
+    """The layers of a model that have parameters to train; refuses what would not be exact, or sets it aside."""
+
+    def __init__(self, model: nn.Module, purpose: str, *, set_aside: bool = False) -> None:
         """`purpose` is what is being taken, for the messages."""
         self._refused = f"no exact {purpose}"
         self.names: dict[nn.Module, str] = {}
+        self.aside: set[nn.Parameter] = set()
+        """parameters to train of layers that are not watched, with `set_aside`"""
         self._seen: dict[nn.Module, tuple[Tensor, GradientEdge]] = {}
-        owners: dict[nn.Parameter, str] = {}
+        owners: dict[nn.Parameter, nn.Module] = {}
         for name, module in model.named_modules():
             what = f"layer '{name}' ({type(module).__name__})"
             if not is_eval(module):
@@ -102,15 +112,33 @@ class WatchedLayers:
                 continue
             # A subclass may compute something else, and a reparametrised layer has parameters of other names.
             if type(module) not in _KNOWN or not trained.keys() <= {"weight", "bias"}:
+                if set_aside:
+                    self.aside.update(trained.values())
+                    continue
                 raise SelfReminderError(
                     f"{self._refused} for {what} with parameters {', '.join(trained)}: it is known for "
                     f"{', '.join(kind.__name__ for kind in _KNOWN)}; freeze the layer with requires_grad_(False)"
                 )
-            for parameter in trained.values():
-                if parameter in owners:
-                    raise SelfReminderError(f"{what} shares a parameter with '{owners[parameter]}': {self._refused}")
-                owners[parameter] = name
             self.names[module] = name
+            for parameter in trained.values():
+                owner = owners.setdefault(parameter, module)
+                if owner is not module and not set_aside:
+                    shared = self.names[owner]
+                    raise SelfReminderError(f"{what} shares a parameter with '{shared}': {self._refused}")
+        for module in [*self.names]:
+            shares = any(owners[p] is not module for p in module.parameters(recurse=False) if p.requires_grad)
+            if shares or self.aside & {*module.parameters(recurse=False)}:
+                self.leave(module)
+
+    def leave(self, layer: nn.Module) -> None:
+        """Set a layer aside, and those that share a parameter with it."""
+        if self.names.pop(layer, None) is None:
+            return
+        own = {p for p in layer.parameters(recurse=False) if p.requires_grad}
+        self.aside |= own
+        for other in [*self.names]:
+            if own & {*other.parameters(recurse=False)}:
+                self.leave(other)
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -156,11 +184,13 @@ class WatchedLayers:
         ]
         # Of outputs only: the gradients of the layers' weights would be a third of the work, and are of no use.
         places = [*edges, *(edge for _, edge in unseen)]
+        if not places:
+            return
         gradients = torch.autograd.grad(output, places, gradient, allow_unused=True)
         for (layer, _), g in zip(unseen, gradients[len(edges) :]):
             if g is not None:
-                name = self.names[layer]
-                raise SelfReminderError(f"a parameter of layer '{name}' is used without the layer: {self._refused}")
+                why = f"a parameter of layer '{self.names[layer]}' is used without the layer: {self._refused}"
+                raise InexactLayerError(why, layer)
         for (layer, (a, _)), g in zip(seen.items(), gradients):
             if g is None:
                 continue
@@ -168,8 +198,8 @@ class WatchedLayers:
                 raise self._refusal(layer, f"gives {len(g)} rows for {samples} samples")
             yield layer, a, g
 
-    def _refusal(self, layer: nn.Module, why: str) -> SelfReminderError:
-        return SelfReminderError(f"layer '{self.names[layer]}' {why}: {self._refused}")
+    def _refusal(self, layer: nn.Module, why: str) -> InexactLayerError:
+        return InexactLayerError(f"layer '{self.names[layer]}' {why}: {self._refused}", layer)
 
 
 # Gradients of a layer's weight and bias, a row a sample, from its input a and the gradient g of its output. ------
@@ -186,12 +216,12 @@ def weight_gradients(layer: nn.Module, a: Tensor, g: Tensor) -> Iterator[tuple[s
     """Some samples at a time, and their gradients (m, …) of the weight, which has the shape … ."""
     if isinstance(layer, nn.Linear):
         a, g = (t.reshape(len(t), -1, t.shape[-1]) for t in (a, g))  # a linear layer may be used at many positions
-        for part in _chunks(len(g), layer.weight.numel()):
+        for part in chunks(len(g), layer.weight.numel()):
             yield part, g[part].mT @ a[part]
     elif isinstance(layer, nn.Conv2d):
         g, mode = g.flatten(2), "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         unfolded = layer.weight[0].numel() * layer.groups * g.shape[2]
-        for part in _chunks(len(g), max(layer.weight.numel(), unfolded)):
+        for part in chunks(len(g), max(layer.weight.numel(), unfolded)):
             padded = F.pad(a[part], layer._reversed_padding_repeated_twice, mode)
             columns = F.unfold(padded, layer.kernel_size, layer.dilation, stride=layer.stride)
             grouped, columns = (t.unflatten(1, (layer.groups, -1)) for t in (g[part], columns))
@@ -202,7 +232,7 @@ def weight_gradients(layer: nn.Module, a: Tensor, g: Tensor) -> Iterator[tuple[s
         yield slice(None), bias_gradients(layer, normal.mul_(g))
 
 
-def _chunks(samples: int, numbers: int) -> Iterator[slice]:
+def chunks(samples: int, numbers: int) -> Iterator[slice]:
     """Samples in parts of `_CHUNK` numbers at most, if each has so many."""
     size = max(1, _CHUNK // numbers)
     return (slice(start, start + size) for start in range(0, samples, size))

@@ -41,8 +41,8 @@ class ReservoirState:
     """only smaller keys enter: the smallest of those that found no room"""
 
     def __post_init__(self) -> None:
-        if not all(type(value) is int and value >= 0 for value in (self.seen, self.seed, self.below)):
-            raise SelfReminderError(f"{self} is no stream: it has whole numbers from 0 on")
+        if not all(type(value) is int and 0 <= value < 2**63 for value in (self.seen, self.seed, self.below)):
+            raise SelfReminderError("this is no stream: it has whole numbers from 0 on, below 2**63")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,6 +162,8 @@ class Columns:
             or (self.widths > self.kept_logits.shape[0]).any()
             or (self.tasks[1:] < self.tasks[:-1]).any()
             or (self.selections >= len(self.selection_names)).any()
+            or not all(isinstance(name, str) for name in self.selection_names)
+            or not 0 <= self.next_id < 2**31
         ):
             raise SelfReminderError("its columns contradict each other")
 

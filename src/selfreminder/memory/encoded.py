@@ -12,10 +12,11 @@ from torch import Tensor
 from selfreminder._base.codec_names import ZLIB
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.memory.mixed import Mixed, join
-from selfreminder.memory.number_formats import DECODE, ENCODE, KEPT_AS, deflate, inflate_item
+from selfreminder.memory.number_formats import DECODE, ENCODE, KEPT_AS, MOST_TIMES, deflate, inflate_item
 
 ENDINGS = ("", ".scale", ".sizes")
 """of the names of the tensors that one codec keeps"""
+_MOST_DIMENSIONS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +155,12 @@ class Encoded:
                 and (self.values.dtype, self.sizes.dtype) == (torch.uint8, torch.int32)
                 and bool((self.sizes > 0).all())
                 and int(self.sizes.sum()) == len(self.values)
+                and len(self.shape) <= _MOST_DIMENSIONS
                 and all(type(size) is int and 0 <= size < 2**31 for size in self.shape)
+                # Before anything is inflated: what such few bytes cannot hold, and what overflows.
+                and math.prod(max(size, 1) for size in self.shape) * self.dtype.itemsize < 2**62
+                and math.prod(self.shape) * self.dtype.itemsize
+                <= MOST_TIMES * int(self.sizes.min() if len(self) else 2**31)
             )
         if not good:
             raise SelfReminderError(f"what codec '{self.codec}' kept is not whole")

@@ -5,7 +5,10 @@ columns and facts. The same content gives the same bytes. Nothing is ever unpick
 """
 
 import hashlib
+import math
 import os
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,42 +16,63 @@ import torch
 from torch import Tensor
 
 from selfreminder._base import tensor_file
+from selfreminder._base.atomic import remove_stale
 from selfreminder._base.errors import MemoryFileError
+from selfreminder._base.lock import locked_file
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.number_formats import split_bytes
 
 SCHEMA = 2
 _KEY = "selfreminder"
 _AT_ONCE = 1024
-"""items that are decoded at a time, so that a large memory stays where it is"""
+_BYTES_AT_ONCE = 2**26
+"""items, and bytes of them, that are decoded at a time, so that a large memory stays where it is"""
 
 
 def save_memory(memory: Memory, path: str | os.PathLike[str]) -> None:
-    """Write a memory to a file, whole or not at all."""
-    columns = memory.columns
-    about = {"schema": SCHEMA, **memory.facts}
-    about["sha256"] = _content_hash(columns, about)
-    tensor_file.write(Path(path), columns, _KEY, about)
+    """Write a memory to a file, whole or not at all. Who is changing that file by `change_memory` is waited for."""
+    with locked_file(Path(path)) if Path(path).exists() else nullcontext():
+        _write(memory, Path(path))
+
+
+def change_memory(path: str | os.PathLike[str], change: Callable[[Memory], Memory | None]) -> Memory | None:
+    """Read a memory file, change the memory, write it: nobody else writes the file meanwhile, so no change is lost.
+
+    Args:
+        path: of the file.
+        change: gives the memory that takes the place of the one it gets; None leaves the file as it is.
+    """
+    _check_there(Path(path))
+    with locked_file(Path(path)):
+        changed = change(open_memory(path))
+        if changed is not None:
+            _write(changed, Path(path))
+    return changed
 
 
 def open_memory(path: str | os.PathLike[str], *, verify: bool = True) -> Memory:
     """Read a memory file. Columns are mapped; `verify=False` leaves them unread until they are used."""
+    return open_with_hash(path, verify=verify)[0]
+
+
+def open_with_hash(path: str | os.PathLike[str], *, verify: bool = True) -> tuple[Memory, str]:
+    """Read a memory file, and the content hash that it carries."""
     columns, about = _read(Path(path))
-    if verify and _content_hash(columns, about) != about["sha256"]:
+    if verify and tensor_file.hash_content(columns, about) != about[tensor_file.HASH]:
         raise MemoryFileError(f"{path} was changed after it was written: its content does not match its hash")
     try:
         if about["schema"] == 1:
             columns, about = _from_schema_1(columns, about)
         memory = Memory.from_columns(columns, about)
         memory.check()
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise MemoryFileError(f"{path} holds no whole memory: {error}") from None
-    return memory
+    return memory, about[tensor_file.HASH]
 
 
 def memory_hash(path: str | os.PathLike[str]) -> str:
     """The content hash that a memory file carries."""
-    return _read(Path(path))[1]["sha256"]
+    return _read(Path(path))[1][tensor_file.HASH]
 
 
 def hash_items(memory: Memory) -> list[str]:
@@ -58,7 +82,9 @@ def hash_items(memory: Memory) -> list[str]:
     merge or a deletion, when ids and rows have changed.
     """
     hashes = []
-    for rows in torch.arange(len(memory), device=memory.device).split(_AT_ONCE):
+    largest = max((math.prod(x.shape) * x.dtype.itemsize for x in memory.inputs.values()), default=0)
+    at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
+    for rows in torch.arange(len(memory), device=memory.device).split(at_once):
         inputs = {name: _widest(memory.inputs[name].decode(rows)) for name in sorted(memory.inputs)}
         logits, widths = memory.kept_logits.decode(rows), memory.widths[rows].tolist()
         columns = [(f"{name!r} {x.dtype} {list(x.shape[1:])}".encode(), split_bytes(x)) for name, x in inputs.items()]
@@ -80,17 +106,26 @@ def _widest(x: Tensor) -> Tensor:
     return x.to(torch.float64 if x.is_floating_point() else torch.int64)
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _write(memory: Memory, path: Path) -> None:
+    tensor_file.write(path, memory.columns, _KEY, {"schema": SCHEMA, **memory.facts})
+    remove_stale(path.resolve().parent, path.resolve().name)
+
+
+def _check_there(path: Path) -> None:
     if not path.is_file():
         raise MemoryFileError(f"{path} is a folder" if path.is_dir() else f"{path} does not exist")
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    _check_there(path)
     try:
-        columns, about = tensor_file.read(path, _KEY)
+        columns, about = tensor_file.read(path, _KEY, verify=False)  # a newer schema may have another hash
     except tensor_file.NotATensorFileError as error:
         raise MemoryFileError(f"{path} is no memory file: {error}") from None
-    schema = about.get("schema") if isinstance(about, dict) else None
+    schema = about.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise MemoryFileError(f"{path} has schema {schema}, this version reads up to {SCHEMA}: update selfreminder")
-    if type(schema) is not int or schema < 1 or "sha256" not in about:
+    if type(schema) is not int or schema < 1 or tensor_file.HASH not in about:
         raise MemoryFileError(f"{path} does not say which schema or hash it has: it was edited")
     return columns, about
 
@@ -100,13 +135,3 @@ def _from_schema_1(columns: dict[str, Tensor], about: dict[str, Any]) -> tuple[d
     inputs = {name: {"codec": name_of_codec} for name, name_of_codec in about["codecs"].items()}
     facts = about | {"inputs": inputs, "logits": {"codec": "float32"}}
     return columns | {"labels": columns["labels"].to(torch.int16)}, facts
-
-
-def _content_hash(columns: dict[str, Tensor], about: dict[str, Any]) -> str:
-    facts = {key: value for key, value in about.items() if key != "sha256"}
-    digest = hashlib.sha256(tensor_file.canonical_json(facts).encode())
-    for name in sorted(columns):
-        column = columns[name].detach().cpu().contiguous()
-        digest.update(f"{name} {column.dtype} {list(column.shape)}".encode())
-        digest.update(column.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder._base.sizes import show_bytes
+from selfreminder._base.sizes import as_index, show_bytes
 from selfreminder.memory import codec
 from selfreminder.memory.columns import ReservoirState, find_rows_within, interleave_classes
 from selfreminder.memory.encoded import Kept
@@ -61,8 +61,10 @@ class Memory(ReadableColumns):
         """
         if logits.ndim != 2:
             raise SelfReminderError(f"logits have the shape (items, classes), not {tuple(logits.shape)}")
-        if not 0 <= task <= _MOST:
+        if not 0 <= as_index("task", task) <= _MOST:
             raise SelfReminderError(f"task is {task}: it is a number from 0 on")
+        if time is not None and as_index("time", time) < 0:
+            raise SelfReminderError(f"time is {time}: it is in seconds since 1970")
         n, width = logits.shape
         for name, values in (("labels", labels), ("sources", sources)):
             if values is not None and values.shape != (n,):
@@ -213,12 +215,17 @@ class Memory(ReadableColumns):
         index[rows] = rows[interleave_classes(self.labels[rows], older).to(rows.device)]
         return self.take(index)
 
-    def shrink(self, budget: int) -> "Memory":
-        """At most `budget` bytes: every task gives up its last items until all tasks are even within one."""
+    def shrink(self, budget: int, *, to_items: bool = False) -> "Memory":
+        """At most `budget` bytes, or items: every task gives up its last ones until all tasks are even within one."""
         if not len(self):
             return self
-        rows = find_rows_within(budget, self.nbytes_before(), list(self.counts.values()))
+        before = torch.arange(len(self) + 1) if to_items else self.nbytes_before()
+        rows = find_rows_within(budget, before, list(self.counts.values()))
         items = sum(end - start for start, end in rows)
+        if to_items and items < len(self.counts):
+            raise SelfReminderError(
+                f"a memory of {budget} items has fewer than one for each of the {len(self.counts)} tasks: raise items"
+            )
         if items < len(self.counts):
             raise SelfReminderError(
                 f"a budget of {show_bytes(budget)} holds {items} items of {self.item_nbytes} bytes, "

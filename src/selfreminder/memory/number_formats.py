@@ -97,6 +97,10 @@ def flatten_items(x: Tensor) -> Tensor:
 # Items deflated, each by itself -------------------------------------------------------------------------------
 
 
+MOST_TIMES = 1040
+"""no bytes become more than so many by inflating; the format allows for 1032"""
+
+
 def deflate(values: Tensor) -> tuple[Tensor, Tensor]:
     """The bytes of all items (n, …), one after the other; and (n,) how many each has."""
     deflated = [_deflate_item(item) for item in split_bytes(values)]
@@ -121,11 +125,13 @@ def _deflate_item(item: memoryview) -> bytes:
 
 def inflate_item(deflated: memoryview, size: int) -> bytes:
     """An item of `size` bytes."""
+    if size < 0:  # to zlib, no limit at all
+        raise SelfReminderError(f"a deflated item is damaged: nothing has {size} bytes")
     inflater = zlib.decompressobj(-15)
     try:
         inflated = inflater.decompress(deflated, size + 1)  # never more, whatever a file says
     except (zlib.error, OverflowError) as error:
         raise SelfReminderError(f"a deflated item is damaged: {error}") from None
-    if len(inflated) != size or not inflater.eof:
+    if len(inflated) != size or not inflater.eof or inflater.unused_data:
         raise SelfReminderError(f"a deflated item is damaged: it does not have {size} bytes")
     return inflated

@@ -78,9 +78,11 @@ def merge_entered(memory: Memory, new: Memory, task: int, seen: int, size: Size,
     return kept if size.per_class is not None else _refuse_larger_keys(memory, kept)
 
 
-def shrink_memory(memory: Memory, budget: int) -> Memory:
+def shrink_memory(memory: Memory, size: Size) -> Memory:
     """Shrink a memory (see `Memory.shrink`) so that its reservoirs still are uniform samples of streams that go on."""
-    return _refuse_larger_keys(memory, memory.shrink(budget))
+    most = size.items or size.budget_bytes
+    assert most is not None
+    return _refuse_larger_keys(memory, memory.shrink(most, to_items=size.items is not None))
 
 
 def _refuse_larger_keys(before: Memory, kept: Memory) -> Memory:

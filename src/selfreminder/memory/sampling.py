@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
+from selfreminder._base.sizes import as_index
 from selfreminder.memory.columns import Columns
 
 T = TypeVar("T")
@@ -39,9 +41,24 @@ class MemoryBatch:
     labels: Tensor
     tasks: Tensor
     weight: Tensor
+    for_labels: Tensor | None = None
+    """(n,) which items are of a second draw, of which the labels alone count; None where all is of one draw"""
 
     def __len__(self) -> int:
         return len(self.logits)
+
+    def add_draw(self, other: "MemoryBatch") -> "MemoryBatch":
+        """Both, one after the other: of these the logits count, of the other the labels."""
+        both = {
+            name: torch.cat([getattr(self, name), getattr(other, name)])
+            for name in ("logits", "labels", "tasks", "weight")
+        }
+        return MemoryBatch(
+            inputs={name: torch.cat([x, other.inputs[name]]) for name, x in self.inputs.items()},
+            mask=None if self.mask is None or other.mask is None else torch.cat([self.mask, other.mask]),
+            for_labels=torch.arange(len(self) + len(other), device=self.logits.device) >= len(self),
+            **both,
+        )
 
 
 class DrawGenerators:
@@ -97,7 +114,11 @@ class ReadableColumns(Columns):
         With part=(r, w) it is the r-th of w equal slices of a draw of w·n items; the mean of their weighted sums is
         that of the whole. Of fewer than w items each slice has all.
         """
-        rank, world = part
+        rank, world = (as_index("part", number) for number in part)
+        if as_index("n", n) < 1:
+            raise SelfReminderError(f"n is {n}: a draw has one item at least")
+        if not 0 <= rank < world:
+            raise SelfReminderError(f"part is {part}: it is (r, w) with r from 0 to w - 1")
         n *= world
         held, weight = self._drawn, self._weight
         if n >= len(weight):
@@ -127,7 +148,7 @@ class ReadableColumns(Columns):
         return MemoryBatch(
             inputs={name: self._read(name, index) for name in self.inputs},
             logits=pick(self.logits),
-            mask=None if self._mask is None else pick(self._mask),
+            mask=None if self.mask is None else pick(self.mask),
             labels=pick(self._long_labels),
             tasks=pick(self.tasks),
             weight=weight,
@@ -162,7 +183,7 @@ class ReadableColumns(Columns):
         """
         if not len(self._weight):
             return 0.0
-        mask = torch.ones_like(self.logits, dtype=torch.bool) if self._mask is None else self._mask
+        mask = torch.ones_like(self.logits, dtype=torch.bool) if self.mask is None else self.mask
         mean = (self.logits * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
         each = ((self.logits - mean) * mask).square().sum(1)
         each = each if self._drawn is None else each[self._drawn]
@@ -220,7 +241,8 @@ class ReadableColumns(Columns):
         return (1.0 / counts).to(torch.float32).repeat_interleave(counts)
 
     @_once
-    def _mask(self) -> Tensor | None:
+    def mask(self) -> Tensor | None:
+        """(n, K), which logits count; None where all do."""
         if self.width is None:
             return None
         return torch.arange(self.kept_logits.shape[0], device=self.tasks.device) < self.width[:, None]

@@ -16,6 +16,7 @@ from selfreminder._base.sizes import Size
 from selfreminder.benchmarks.stream import Split, Task
 from selfreminder.gradients.per_sample import gradient_norms
 from selfreminder.memory.memory import Memory, MemoryBatch
+from selfreminder.reminder.remember import widen_logits
 from selfreminder.reminder.reminder import Reminder
 from selfreminder.selection import find, parse
 from selfreminder.selection.base import count_per_class
@@ -62,6 +63,12 @@ class Method:
     """it looks at all data of all tasks so far: others are measured by it"""
     heads: ClassVar[Literal["any", "one", "per task"]] = "any"
     """the output heads that it applies to: one that all tasks share, one per task, or either"""
+    needs_boundaries: ClassVar[bool] = False
+    """it does something when a task ends, and so cannot learn from a stream that does not say when"""
+    acts_within_tasks: ClassVar[bool] = False
+    """it is not fine-tuning while it learns the first task"""
+    holds_old_outputs: ClassVar[bool] = False
+    """while it learns a task it trains the heads of old ones, too"""
     clip: ClassVar[float] = 1e4
     """the largest gradient norm, in protocols that clip"""
 
@@ -94,11 +101,11 @@ class Method:
         """Compute the loss of one step."""
         return F.cross_entropy(self.predict(model, batch.x, batch.head), batch.y)
 
-    def after_backward(self, model: nn.Module, step: Step) -> None:
+    def after_backward(self, model: nn.Module, batch: Batch, step: Step) -> None:
         """Called between the gradient and the optimizer's step; may change gradients."""
 
-    def after_step(self, model: nn.Module, step: Step) -> None:
-        """Called after the optimizer's step."""
+    def after_step(self, model: nn.Module, batch: Batch, step: Step) -> None:
+        """Called after the optimizer's step, with the batch that it was made for."""
 
     def after_epoch(self, model: nn.Module, task: Task, epoch: int, epochs: int) -> None:
         """Called when an epoch, counted from 0, of so many `epochs` is done."""
@@ -123,7 +130,7 @@ class Method:
         return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
+        """Go on from a `state_dict`; called before the model gets its weights back, so that one that grew can grow."""
 
     def save(self, folder: Path) -> None:
         """Write what a person may want to look at when the run is done."""
@@ -137,6 +144,9 @@ class Method:
 @dataclass(kw_only=True)
 class MemoryMethod(Method):
     """Methods that keep a few samples with their logits, and penalise a change of those."""
+
+    needs_boundaries = True
+    holds_old_outputs = True
 
     strength: float = 1.0
     """λ"""
@@ -187,7 +197,12 @@ class MemoryMethod(Method):
         some, budget = Memory(), self.size.budget_bytes
         for task in stream:
             train = task.parts.train
-            if budget is None:
+            if self.size.items is not None:
+                if self.size.items < len(stream):
+                    raise SelfReminderError(
+                        f"a memory of {self.size.items} items has fewer than one for each of the {len(stream)} tasks"
+                    )
+            elif budget is None:
                 count_per_class(train.y, per_class=self.size.per_class, total=self.size.per_task)
             else:
                 x = task.transform(train.x[:100])
@@ -199,6 +214,11 @@ class MemoryMethod(Method):
                 f"fewer than one for each of the {len(stream)} tasks: raise the budget"
             )
         return model
+
+    def start_task(self, model: nn.Module, task: Task) -> None:
+        if task.outputs is not None and len(self.reminder.memory):
+            # Where the output grows, the new classes' logits on old items are held where they are before training.
+            self.reminder.memory = widen_logits(self.reminder.memory, self.reminder.call, model, trusted=True)
 
     def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
         if batch.head is None and model.training:

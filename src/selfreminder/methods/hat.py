@@ -73,6 +73,8 @@ class Hat(Method):
     # Adam divides the gradient by its own size: it would undo every factor 1 − min(u_i, u_j) but 0.
     optimizer = "sgd"
     heads = "per task"
+    needs_boundaries = True
+    acts_within_tasks = True
 
     strength: float = 0.75
     """c, the weight of sparsity"""
@@ -120,7 +122,7 @@ class Hat(Method):
         sparsity = (torch.cat(masks) * free).sum() / free.sum().clamp_min(torch.finfo(free.dtype).tiny)
         return F.cross_entropy(model(batch.x, batch.head, masks), batch.y) + self.strength * sparsity
 
-    def after_backward(self, model: nn.Module, step: Step) -> None:
+    def after_backward(self, model: nn.Module, batch: Batch, step: Step) -> None:
         assert isinstance(model, MaskedNetwork)
         if self._factors is None:
             self._factors = list(self._factors_of(model.hidden))
@@ -149,7 +151,7 @@ class Hat(Method):
             before = used
 
     @torch.no_grad()
-    def after_step(self, model: nn.Module, step: Step) -> None:
+    def after_step(self, model: nn.Module, batch: Batch, step: Step) -> None:
         assert isinstance(model, MaskedNetwork)
         for embedding in model.embeddings:
             embedding.clamp_(-self.clamp, self.clamp)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from selfreminder.benchmarks.stream import Split, Task
+from selfreminder.data.mapped import iterate_rows
 from selfreminder.memory import codec
 from selfreminder.methods.base import Method
 
@@ -17,6 +18,8 @@ from selfreminder.methods.base import Method
 @dataclass(kw_only=True)
 class Joint(Method):
     is_reference = True
+    needs_boundaries = True
+    holds_old_outputs = True
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         self._stream, self._seen, self._kept = stream, 0, {}
@@ -51,7 +54,7 @@ class Joint(Method):
     def _task_nbytes(self, index: int) -> int:
         if index not in self._kept:
             split = self._stream[index].train
-            self._kept[index] = codec.encode(codec.resolve("auto", split.x), split.x).nbytes + len(split)
+            self._kept[index] = sum(codec.encode("auto", x).nbytes for x in iterate_rows(split.x)) + len(split)
         return self._kept[index]
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfreminder.benchmarks.models import Network
+from selfreminder.benchmarks.models import Network, set_outputs
 from selfreminder.benchmarks.stream import Split, Task
 from selfreminder.methods.base import Batch, Method, Step
 from selfreminder.reminder.losses import distill
@@ -23,6 +23,9 @@ _CHUNK = 1000
 
 @dataclass(kw_only=True)
 class Lwf(Method):
+    needs_boundaries = True
+    holds_old_outputs = True
+
     strength: float = 1.0
     """λ"""
     temperature: float = 2.0
@@ -34,27 +37,29 @@ class Lwf(Method):
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         assert isinstance(model, Network)
         self._previous = copy.deepcopy(model).requires_grad_(False)
-        self._seen = 0
+        self._seen, self._outputs = 0, 0
         self._targets: dict[bool, list[Tensor]] = {}
         return model
 
     def training_set(self, task: Task) -> Split:
-        # What the previous model says of the data is the same in every epoch: it is computed once.
-        self._targets = {True: self._said(task.train, task.head)}
+        # What the previous model says of the data is the same in every epoch, unless images change: computed once.
+        self._live = task.augment is not None and self._seen > 0
+        self._targets = {True: [] if self._live else self._said(task.train.x, task.head)}
         return task.train
 
     def validation_set(self, task: Task) -> Split:
         if False not in self._targets:
-            self._targets[False] = self._said(task.validation, task.head)
+            self._targets[False] = self._said(task.validation.x, task.head)
         return task.validation
 
     @torch.no_grad()
-    def _said(self, split: Split, head: int | None) -> list[Tensor]:
-        """The previous model's logits on a split, at each old head."""
+    def _said(self, x: Tensor, head: Tensor | int | None) -> list[Tensor]:
+        """The previous model's logits, at each old head."""
         if not self._seen:
             return []
         device = next(self._previous.parameters()).device
-        features = [self._previous.eval().body(x.to(device)) for x in split.x.split(_CHUNK)]
+        set_outputs(self._previous, self._outputs or None)
+        features = [self._previous.eval().body(x.to(device)) for x in x.split(_CHUNK)]
         heads = range(1 if head is None else self._seen)
         return [torch.cat([self._previous.heads(part, old) for part in features]) for old in heads]
 
@@ -62,21 +67,24 @@ class Lwf(Method):
         assert isinstance(model, Network)
         features = model.body(batch.x)
         loss = F.cross_entropy(model.heads(features, batch.head), batch.y)
-        for head, targets in enumerate(self._targets[model.training]):
-            now = model.heads(features, head)
-            then = targets.index_select(0, batch.rows)
+        live = self._live and model.training
+        said = self._said(batch.x, batch.head) if live else self._targets[model.training]
+        for head, targets in enumerate(said):
+            then = targets if live else targets.index_select(0, batch.rows)
+            now = model.heads(features, head)[:, : then.shape[1]]  # classes that came since have no target
             loss = loss + self.strength * distill(now, then, temperature=self.temperature).mean()
         return loss
 
     def after_task(self, model: nn.Module, task: Task) -> None:
         self._previous.load_state_dict(model.state_dict())
-        self._seen = task.index + 1
+        self._seen, self._outputs = task.index + 1, task.outputs or 0
 
     def state_dict(self) -> dict[str, Tensor]:
         kept = self._previous.state_dict() if self._seen else {}
-        return {**kept, "seen.facts": torch.tensor(self._seen)}
+        return {**kept, "seen.facts": torch.tensor([self._seen, self._outputs])}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._seen = int(state["seen.facts"])
+        # Earlier states have the first number alone.
+        self._seen, self._outputs = [*state["seen.facts"].flatten().tolist(), 0][:2]
         if self._seen:
             self._previous.load_state_dict({key: value for key, value in state.items() if key != "seen.facts"})

@@ -5,6 +5,7 @@ Here are those over tasks; `figures_memory` has those of how much is kept.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,10 @@ def _accuracy(found: FigureResults, x_title: str = "Tasks learned") -> Drawing:
 
 
 def _color(found: FigureResults) -> Drawing:
-    return _accuracy(found, "Tasks learned (RGB, YIQ, YUV, HSV, HED)")
+    drawing = _accuracy(found, "Tasks learned (RGB, YIQ, YUV, HSV, HED)")
+    if {run.experiment.hed for run in found.runs} == {"2018"}:
+        return replace(drawing, note="HED is that of scikit-image in 2018, when the paper was written.")
+    return replace(drawing, note="HED is today's of scikit-image; the paper's was that of 2018, almost linear in RGB.")
 
 
 def _rho(found: FigureResults) -> Drawing | None:
@@ -235,7 +239,12 @@ def _draw_bars(axes: Axes, panel: BarPanel) -> None:
 
 def _draw_heatmap(axes: Axes, panel: HeatPanel) -> None:
     colours = ListedColormap([blend(*HEAT, i / 255) for i in range(256)])
-    axes.imshow([[cell.mean for cell in row] for row in panel.matrix], vmin=0, vmax=1, cmap=colours)
+    axes.imshow(
+        [[math.nan if cell is None else cell.mean for cell in row] for row in panel.matrix],
+        vmin=0,
+        vmax=1,
+        cmap=colours,
+    )
     axes.set_title(panel.title.replace(": ", "\n"))
     axes.set_xticks(range(len(panel.columns)), panel.columns)
     axes.set_yticks(range(len(panel.rows)), panel.rows)

@@ -8,6 +8,7 @@ verdict stays. Nothing here needs torch.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from selfreminder.experiment.catalogue import benchmark
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import find_tuned
 from selfreminder.paper.specs import figure
@@ -88,7 +89,9 @@ def _stronger_ewc(experiment: Experiment) -> Sequence[Experiment]:
 
 @_reason("C6", "color", "6 seeds instead of 3")
 def _six_seeds(experiment: Experiment) -> Sequence[Experiment]:
-    return _add_seeds(experiment, 3) if experiment.method in ("sgd", "adam", "ewc", "fsr-logit") else []
+    if experiment.method not in ("sgd", "adam", "ewc", "fsr-logit") or experiment.per_class != _own_size(experiment):
+        return []
+    return _add_seeds(experiment, 3)
 
 
 @_reason("C10", "memory-sizes", "one λ for all sizes, as in the paper, chosen at 50 per class; sizes 1 and 50 alone")
@@ -173,6 +176,11 @@ def _five_seeds_and_more_epochs_for_hat(experiment: Experiment) -> Sequence[Expe
         return []
     (run,) = _more_epochs_for_hat(experiment)
     return [replace(run, seed=seed) for seed in range(run.seed, 5, 3)]
+
+
+def _own_size(experiment: Experiment) -> int:
+    """Give the size of the memory that the scale has."""
+    return benchmark(experiment.benchmark).scales["small"].per_class
 
 
 def _add_seeds(experiment: Experiment, *more: int) -> list[Experiment]:

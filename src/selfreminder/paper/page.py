@@ -11,14 +11,22 @@ from selfreminder.experiment.catalogue import benchmark
 from selfreminder.experiment.folder import Origin
 from selfreminder.experiment.tuning.tuned import join_untuned
 from selfreminder.memory.file import open_memory
-from selfreminder.paper.claims import Tested, Verdict, list_claims, summarize
-from selfreminder.paper.claims.checks import Check
+from selfreminder.paper.claim_blocks import (
+    at_a_glance,
+    claim_block,
+    read_again_at_a_glance,
+    scales_block,
+    verdicts_block,
+)
+from selfreminder.paper.claims import Verdict, summarize
 from selfreminder.paper.figures import make_drawing
+from selfreminder.paper.scales import OtherScale
 from selfreminder.paper.specs import FigureResults
 from selfreminder.report.charts import bar_chart, heat_scale, heatmap, legend, line_chart
 from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.gallery import gallery
-from selfreminder.report.html import Child, decimal, document, element, note, panel, plot, section, table, warning
+from selfreminder.report.html import Child, document, element, note, panel, plot, section, table, warning
+from selfreminder.report.lead import lead_block
 from selfreminder.report.page import matrices_block, results_block
 from selfreminder.report.panels import BarPanel, Drawing, HeatPanel, LinePanel, Panel
 from selfreminder.report.results import sort_best_first
@@ -29,15 +37,15 @@ _SMALL = (300.0, 190.0)
 _PAPER = "J. Wen, Y. Cao, R. Huang: Few-Shot Self Reminder to Overcome Catastrophic Forgetting, 2018, arXiv:1812.00543"
 _WITH_OWN_LOOKS = ("memory-sizes", "selection", "bytes")
 """figures in which a colour or a marker is not that of a method"""
-_GROUPS = {"held": ("✓", "Held"), "not held": ("✗", "Not held"), "not enough data": ("○", "Not enough data")}
-"""a sign, and the name of a group: never told by colour alone"""
-_LARGE = 100
-"""numbers from here on count something"""
+_SIDE_BY_SIDE = ("permuted", "nonlinear", "color")
 _WITH_MATRICES = ("permuted", "nonlinear", "color", "rho", "generative-replay", "mixture")
 
 
 def render_paper(
-    shown: Sequence[FigureResults], verdicts: Sequence[Verdict], excerpt: tuple[Path, str] | None = None
+    shown: Sequence[FigureResults],
+    verdicts: Sequence[Verdict],
+    excerpt: tuple[Path, str] | None = None,
+    others: Sequence[OtherScale] = (),
 ) -> str:
     """Write the HTML page of all figures, as far as they have come. The same records give the same bytes.
 
@@ -45,6 +53,7 @@ def render_paper(
         shown: what there is of each figure.
         verdicts: on all claims; each is shown beside its figure.
         excerpt: a file with items of a memory to look at, if there are some, and whose it is, in words.
+        others: what the pages of other scales say, to which this one has links.
     """
     scale = shown[0].scale
     title = f"Few-Shot Self Reminder: the paper's figures and claims at scale {scale}"
@@ -54,23 +63,54 @@ def render_paper(
     made_up = ", ".join(each.figure.name for each in shown if each.made_up)
     header = element(
         "header",
+        scales_block(verdicts, scale, others),
         element("h1", title),
         element("p", summarize(verdicts, scale), class_="answer"),
-        at_a_glance(verdicts),
-        element("p", f"{many} runs of the figures are done.", class_="status"),
-        note(f"The paper: {_PAPER}."),
         warning(f"Made-up images in {made_up}: they show that the commands work, not how methods compare.")
         if made_up
         else None,
     )
-    figures = [figure_block(each, [v for v in verdicts if v.figure == each.figure.name]) for each in shown]
+    signs = element(
+        "div",
+        at_a_glance([verdict for verdict in verdicts if verdict.read_again is None]),
+        *read_again_at_a_glance(verdicts),
+        element("p", f"{many} runs of the figures are done.", class_="status"),
+        note(f"The paper: {_PAPER}."),
+        class_="signs",
+    )
+    # Those of which there is something to see come first.
+    ordered = sorted(shown, key=lambda each: not each.runs)
+    figures = [figure_block(each, [v for v in verdicts if v.figure == each.figure.name]) for each in ordered]
     kept = [] if excerpt is None else [_memory_block(*excerpt)]
-    blocks = [header, verdicts_block(verdicts), _scale_block(shown), *figures, *kept, _redo_all(shown)]
+    blocks = [
+        header,
+        *_picture(shown),
+        signs,
+        verdicts_block(verdicts, scale, others),
+        _scale_block(shown),
+        *figures,
+        *kept,
+        _redo_all(shown),
+    ]
     made = f"Made by selfreminder {__version__} from the records of {len(done)} runs of the figures"
     if any(not tested.verdict.lacks_runs for verdict in verdicts for tested in verdict.tested):
         made += " and of those that test likely reasons"
     blocks.append(element("footer", note(f"{made}.")))
     return document(title, blocks)
+
+
+def _picture(shown: Sequence[FigureResults]) -> list[Element]:
+    """Show the answer as a picture: the first figure of methods side by side that has runs, or else any that has."""
+    for each in shown:
+        if each.figure.name in _SIDE_BY_SIDE and each.runs:
+            said = (
+                f"{each.figure.title}: beside each name its accuracy over all tasks in the end, and the bytes it keeps."
+            )
+            return [lead_block(sort_best_first(each.lines), said)]
+    for each in shown:
+        if each.runs and (drawn := make_drawing(each)) is not None:
+            return [element("div", element("h2", each.figure.title), _figure(each, drawn), class_="signs")]
+    return []
 
 
 def _scale_block(shown: Sequence[FigureResults]) -> Element:
@@ -84,7 +124,8 @@ def _scale_block(shown: Sequence[FigureResults]) -> Element:
         ours[1] = str(max(run.tasks for each in shown for run in each.wanted if run.benchmark == name))
         rows.append([name, *(a if a == b else f"{a} ({b})" for a, b in zip(ours, papers))])
     headings = ["Benchmark", "Images", "Tasks", "Epochs", "Width", "Kept per class and task"]
-    caption = f"Scale {scale}; in brackets what scale paper has, where that differs"
+    caption = f"Scale {scale}"
+    caption += ", the paper's own" if scale == "paper" else "; in brackets what scale paper has, where that differs"
     return section(f"What scale {scale} is", table(headings, rows, caption))
 
 
@@ -111,17 +152,20 @@ def figure_block(shown: FigureResults, verdicts: Sequence[Verdict]) -> Element:
             why = "ρ needs a run of joint training with the same seed."
         said.append(note(f"Nothing to draw: {why}"))
     if verdicts:
-        said.append(element("div", *map(claim_block, verdicts), class_="claims"))
+        claims = element("div", *map(claim_block, verdicts), class_="claims")
+        ids = ", ".join(verdict.id for verdict in verdicts)
+        said.append(claims if shown.runs else _folded(f"Its claims: {ids}", claims))
     if untuned := shown.figure.untuned(shown.scale):
         said.append(note(join_untuned(untuned)))
     found = _as_folder(shown)
     if shown.runs:
-        said.append(_folded("Numbers", results_block(found.results, swatches=name not in _WITH_OWN_LOOKS)))
+        said.append(_folded("Numbers", *_content(results_block(found.results, swatches=name not in _WITH_OWN_LOOKS))))
         if name in _WITH_MATRICES:
-            said.append(_folded("Each task after each task", matrices_block(found.results)))
-    said += [_folded("Settings", settings_block(found)), *_content(redo_block(found))]
+            said.append(_folded("Each task after each task", *_content(matrices_block(found.results))))
+    said += [_folded("Settings", *_content(settings_block(found))), *_content(redo_block(found))]
     made = section(shown.figure.title, *said)
     made.set("id", f"figure-{name}")
+    made.set("data-name", name)
     return made
 
 
@@ -161,8 +205,8 @@ def _as_folder(shown: FigureResults) -> FolderResults:
     return FolderResults(shown.runs, left, tuple(sort_best_first(shown.lines)), origin, {})
 
 
-def _folded(title: str, block: Element) -> Element:
-    return element("details", element("summary", title), *_content(block), class_="more")
+def _folded(title: str, *content: Element) -> Element:
+    return element("details", element("summary", title), *content, class_="more")
 
 
 def _content(block: Element) -> list[Element]:
@@ -183,101 +227,3 @@ def _redo_all(shown: Sequence[FigureResults]) -> Element:
     versions = [note(f"{count} runs with {used}.") for used, count in count_versions(runs.values())]
     command = element("pre", element("code", f"selfreminder reproduce all --scale {shown[0].scale}"))
     return section("Do it all again", command, *versions)
-
-
-# Claims ---------------------------------------------------------------------------------------------------------
-
-
-def at_a_glance(verdicts: Sequence[Verdict]) -> Element:
-    """Show a sign for each claim, in the order of their numbers: to be seen before anything is read."""
-    signs = []
-    for verdict in verdicts:
-        title = f"{_capital(verdict.claim)}: {verdict.verdict}"
-        link = element("a", _GROUPS[verdict.verdict][0], f" {verdict.id}", href=f"#claim-{verdict.id}", title=title)
-        signs.append(element("li", link, class_=_kind(verdict)))
-    return element("ul", *signs, class_="glance")
-
-
-def verdicts_block(verdicts: Sequence[Verdict]) -> Element:
-    """List all claims by what became of them, each with its figure."""
-    groups: list[Element] = []
-    for group, (_, name) in _GROUPS.items():
-        own = [verdict for verdict in verdicts if verdict.verdict == group]
-        if own:
-            groups += [element("h3", f"{name}: {len(own)}"), element("ul", *map(_item, own), class_="verdicts")]
-    return section("Claims", *groups)
-
-
-def claim_block(verdict: Verdict) -> Element:
-    """Show a claim beside its figure: what became of it, the rule, and the numbers."""
-    rule = next(claim.rule for claim in list_claims() if claim.id == verdict.id)
-    tested: list[Element] = []
-    for each in verdict.tested:
-        tested.append(element("p", _whole(f"{_tested(each, verdict)} {each.verdict.sentence}"), class_="note"))
-        if each.verdict.checks:
-            tested.append(element("details", element("summary", "Its numbers"), *_numbers(each.verdict)))
-    return element(
-        "div",
-        element("h3", _sign(verdict), f"{verdict.id} {verdict.verdict}"),
-        element("p", f"{_capital(verdict.claim)}."),
-        element("p", _whole(verdict.sentence), class_="note"),
-        element("details", element("summary", "Rule and numbers"), element("p", rule), *_numbers(verdict)),
-        *tested,
-        class_=f"claim {_kind(verdict)}",
-        id=f"claim-{verdict.id}",
-    )
-
-
-def _numbers(verdict: Verdict) -> list[Element]:
-    if not verdict.checks:
-        return []
-    numbers = verdict.numbers.items()
-    pairs = [[name, f"{value:,.0f}" if abs(value) >= _LARGE else decimal(value)] for name, value in numbers]
-    checks = element("ul", *map(_check, verdict.checks), class_="checks")
-    return [checks, table(["What", "Mean over seeds"], pairs, "Numbers")]
-
-
-def _item(verdict: Verdict) -> Element:
-    link = element("a", verdict.id, href=f"#figure-{verdict.figure}")
-    said = (verdict.sentence, *(_tested(each, verdict) for each in verdict.tested))
-    text = element("span", _capital(verdict.claim), *(element("small", _whole(each)) for each in said))
-    return element("li", _sign(verdict), link, text, class_=_kind(verdict))
-
-
-def _tested(reason: Tested, of: Verdict) -> str:
-    """Say in short what came of a reason; beside the figure there are the numbers too."""
-    found = reason.verdict
-    if found.lacks_runs:
-        return f"A likely reason to be tested, with {reason.text}."
-    if found.verdict == "not enough data":
-        return f"A likely reason tested, with {reason.text}: no verdict."
-    either = " either" if found.verdict == of.verdict else ""
-    return f"A likely reason tested, with {reason.text}: {found.verdict}{either}."
-
-
-def _sign(verdict: Verdict) -> Element:
-    return element("span", _GROUPS[verdict.verdict][0], class_="sign", title=verdict.verdict)
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-def _whole(text: str) -> str:
-    """Keep numbers from being parted from their sign."""
-    return text.replace(" %", "\N{NO-BREAK SPACE}%")
-
-
-def _kind(verdict: Verdict) -> str:
-    return verdict.verdict.replace(" ", "-")
-
-
-def _check(check: Check) -> Element:
-    """Show a difference, paired by seed, and whether it is as the rule asks."""
-    low, high = map(check.end, check.interval)
-    said = f"{check.above.label} − {check.below.label}: {check.difference(check.margin)}, "
-    said += _whole(f"95 % interval {low} to {high}")
-    sign, word = ("✓", "holds") if check.holds else ("✗", "does not hold")
-    asked = element("small", f"asked for: {check.rule}; {word}")
-    kind = "held" if check.holds else "not-held"
-    return element("li", element("span", sign, class_="sign"), element("span", said, asked), class_=kind)

@@ -13,10 +13,11 @@ from selfreminder.memory.file import open_memory, save_memory
 from selfreminder.paper.claims import Verdict, as_json, judge
 from selfreminder.paper.figures import KINDS, draw, make_drawing
 from selfreminder.paper.page import render_paper
+from selfreminder.paper.scales import CLAIMS, PAGE, find_other_scales
 from selfreminder.paper.specs import FigureResults, gather
 from selfreminder.report.gallery import take_evenly
 
-PAGE, CLAIMS, FIGURES = "index.html", "claims.json", "figures"
+FIGURES = "figures"
 _MEMORY, _SHOWN = "memory.safetensors", "memory-shown.safetensors"
 _MOST_SHOWN = 20
 """items of a memory that the page shows"""
@@ -63,12 +64,17 @@ class Reproduction:
                 f"{others[0]} is none of `selfreminder reproduce` and would be lost: move it, or draw another folder"
             )
 
+    def write_claims(self) -> None:
+        """Write the verdicts, which the pages of other scales show too."""
+        verdicts = json.dumps(as_json(self.verdicts), indent=1, ensure_ascii=False, allow_nan=False)
+        write_text(self.folder / CLAIMS, verdicts + "\n")
+
     def write(self, only: Collection[str] | None = None) -> dict[str, list[Path]]:
         """Write the page, the claims, and the figures, or only some; gives the files of each that could be drawn."""
         files: dict[str, list[Path]] = {}
-        page = render_paper(self.shown, self.verdicts, self.find_excerpt())
-        verdicts = json.dumps(as_json(self.verdicts), indent=1, ensure_ascii=False, allow_nan=False)
-        write_text(self.folder / CLAIMS, verdicts + "\n")  # first: by it what follows is known as ours
+        others = find_other_scales(self.folder, self.scale)
+        page = render_paper(self.shown, self.verdicts, self.find_excerpt(), others)
+        self.write_claims()  # first: by it what follows is known as ours
         (self.folder / FIGURES).mkdir(exist_ok=True)
         remove_stale(self.folder / FIGURES)
         for shown in self.shown:

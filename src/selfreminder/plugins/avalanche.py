@@ -76,7 +76,8 @@ class ReminderPlugin(SupervisedPlugin):
             collate_fn=lambda samples: dataset.collate_fn(samples)[:2],  # behind x and y there may be a task label
         )
         if isinstance(experience, OnlineCLExperience):
-            self.reminder.observe(strategy.model, loader, **vars(self.size))
+            of_stream = {name: value for name, value in vars(self.size).items() if name != "items"}
+            self.reminder.observe(strategy.model, loader, **of_stream)
         else:
             task = experience.task_label if is_multi_task_module(strategy.model) else None
             self.reminder.remember(strategy.model, loader, task=task, **vars(self.size), select=self.select)

@@ -25,6 +25,9 @@ _OWN = 0.5
 """the weight of a pass's own statistics"""
 PATIENCE = 64
 """passes of new data without a penalty after which a layer is as ever: nobody reminds any more"""
+_LEAST_MOMENTUM = 0.1
+"""of running averages while a reminder is at work, torch's default: with .01, as of networks for ImageNet, or with an
+average over all batches ever, those of a short update are still those of the old data when it ends"""
 
 
 class Statistics(NamedTuple):
@@ -132,8 +135,8 @@ class _Layer:
         """Move the running statistics as the layer itself does."""
         assert self._running is not None
         norm.num_batches_tracked.add_(1)
-        factor = norm.momentum if norm.momentum is not None else 1.0 / int(norm.num_batches_tracked)
         mean, variance = self._running
+        factor = choose_momentum(norm)
         mean.lerp_(joint.mean.to(mean.dtype), factor)
         variance.lerp_((joint.variance * (joint.items / max(joint.items - 1, 1))).to(variance.dtype), factor)
 
@@ -185,6 +188,15 @@ def combine(own: Statistics, other: Statistics) -> Statistics:
     mean = torch.lerp(other.mean, own.mean, _OWN)
     theirs, ours = (each.variance + (each.mean - mean).square() for each in (other, own))
     return Statistics(mean, torch.lerp(theirs, ours, _OWN), own.items + other.items)
+
+
+def choose_momentum(norm: Any) -> float:
+    """How far the running averages of a layer follow a batch of new and old items.
+
+    >>> choose_momentum(nn.BatchNorm1d(3, momentum=0.01)), choose_momentum(nn.BatchNorm1d(3, momentum=0.5))
+    (0.1, 0.5)
+    """
+    return _LEAST_MOMENTUM if norm.momentum is None else max(norm.momentum, _LEAST_MOMENTUM)
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -11,19 +11,32 @@ from torch.utils.hooks import RemovableHandle
 
 from selfreminder._base import distributed
 from selfreminder._base.errors import SelfReminderError
+from selfreminder.reminder.giving_way import Weigh
 
 AddGradient = Callable[[nn.Module, Optimizer], Any]
 """`Reminder.add_gradient` of one reminder"""
 
 
-def add_gradient(compute_penalty: Callable[[], Tensor], optimizer: Optimizer, loss_scale: Tensor | None) -> Tensor:
-    """Add a penalty's gradient to that of the optimizer's parameters; see `Reminder.add_gradient`."""
+def add_gradient(
+    compute_penalty: Callable[[], Tensor],
+    optimizer: Optimizer,
+    loss_scale: Tensor | None,
+    weigh_new: Weigh,
+) -> Tensor:
+    """Add a penalty's gradient to that of the optimizer's parameters; see `Reminder.add_gradient`.
+
+    What is there already is multiplied by what `weigh_new` gives when the penalty has been computed.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     if not parameters:  # all of this optimiser's are frozen for now
         with torch.no_grad():
             return compute_penalty()
     with torch.enable_grad():
         penalty = compute_penalty()
+        if (weight := weigh_new()) is not None:
+            for gradient in (parameter.grad for parameter in parameters):
+                if gradient is not None:
+                    gradient.mul_(weight.to(gradient))
         if not penalty.requires_grad:  # nothing that it depends on is being trained
             return penalty
         # With a fused optimiser the GradScaler leaves the gradients scaled until the step itself.

@@ -4,7 +4,7 @@ While a model learns, batch norm normalises a batch by its own mean and variance
 averages of those. A penalty that goes by the running averages, too, comes apart from the new data: the weights move
 to where old items fit the averages, the averages follow the weights, and so on, until the model is right on new
 batches and wrong when it is deployed. In one pass there is nothing that could come apart, and one pass is faster
-than two. Dropout is off for the old items.
+than two. Dropout is off for the old items, and running averages follow at least as fast as they do by torch's default.
 """
 
 import weakref
@@ -17,7 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from selfreminder._base.eval_mode import depends_on_mode
 from selfreminder.memory.memory import MemoryBatch
-from selfreminder.reminder.batch_norm import PATIENCE, remove_handles, takes_part
+from selfreminder.reminder.batch_norm import PATIENCE, choose_momentum, remove_handles, takes_part
 
 Draw = Callable[[Tensor], tuple[Tensor, MemoryBatch] | None]
 """new inputs -> old ones as the model takes them, and what is known of them; None where they do not fit"""
@@ -49,6 +49,8 @@ class _Pass:
         self._model = (lambda: None) if model is None else weakref.ref(model)
         self._draw = draw
         self._riding: tuple[int, MemoryBatch] | None = None
+        self._momenta: list[tuple[Any, float | None]] = []
+        """layers whose momentum is another one for this pass, and their own"""
         self.found: tuple[Tensor, MemoryBatch] | None = None
         self.unreminded = 0
         self.handles = []
@@ -58,7 +60,8 @@ class _Pass:
             dropouts = [module for module in model.modules() if isinstance(module, _DropoutNd)]
             self.handles = [
                 model.register_forward_pre_hook(self._begin, with_kwargs=True),
-                model.register_forward_hook(self._end, always_call=True),
+                # Before others: what those see of the output is the new alone.
+                model.register_forward_hook(self._end, prepend=True, always_call=True),
                 *(module.register_forward_hook(self._keep) for module in dropouts),
             ]
 
@@ -71,7 +74,8 @@ class _Pass:
         self.found = self._riding = None
         if not (model.training and torch.is_grad_enabled()) or kwargs or len(args) != 1:
             return None
-        if not any((norm := found()) is not None and norm.training for found in self._norms):  # all are frozen
+        learning: list[Any] = [norm for found in self._norms if (norm := found()) is not None and norm.training]
+        if not learning:  # all are frozen
             return None
         self.unreminded += 1
         if self.unreminded > PATIENCE or not isinstance(args[0], Tensor):
@@ -81,11 +85,17 @@ class _Pass:
             return None
         old, kept = drawn
         self._riding = len(args[0]), kept
+        for norm in learning:
+            self._momenta.append((norm, norm.momentum))
+            norm.momentum = choose_momentum(norm)
         return (torch.cat([args[0], old]),), kwargs
 
     def _end(self, model: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         if torch.compiler.is_compiling() or model is not self._model() or self._riding is None:
             return None
+        while self._momenta:
+            norm, momentum = self._momenta.pop()
+            norm.momentum = momentum
         (new, kept), self._riding = self._riding, None
         if isinstance(output, Tensor) and len(output) == new + len(kept):
             self.found = output[new:], kept

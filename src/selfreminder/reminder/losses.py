@@ -82,11 +82,18 @@ def logit_and_label(
     >>> logit_and_label(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([0]))
     tensor([0.6931])
     """
-    matched = logit_match(logits, remembered, mask)
+    return logit_weight * logit_match(logits, remembered, mask) + label_weight * label_match(logits, labels, mask)
+
+
+def label_match(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+    """CE(z, y), and 0 for items of label −1.
+
+    >>> label_match(torch.zeros(2, 2), torch.tensor([0, -1]))
+    tensor([0.6931, 0.0000])
+    """
     if mask is not None:
         logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min / 8)
-    labelled = F.cross_entropy(logits, labels, ignore_index=-1, reduction="none")
-    return logit_weight * matched + label_weight * labelled
+    return F.cross_entropy(logits, labels, ignore_index=-1, reduction="none")
 
 
 # The same of remembered items, by name ----------------------------------------------------------------------
@@ -100,8 +107,12 @@ def distill_items(logits: Tensor, kept: MemoryBatch) -> Tensor:
     return distill(logits, kept.logits, kept.mask)
 
 
-def match_items_and_labels(logits: Tensor, kept: MemoryBatch) -> Tensor:
-    return logit_and_label(logits, kept.logits, kept.labels, kept.mask)
+def match_items_and_labels(
+    logits: Tensor, kept: MemoryBatch, *, logit_weight: float = 1.0, label_weight: float = 1.0
+) -> Tensor:
+    matched = logit_weight * logit_match(logits, kept.logits, kept.mask)
+    labelled = label_weight * label_match(logits, kept.labels, kept.mask)
+    return matched + labelled if kept.for_labels is None else torch.where(kept.for_labels, labelled, matched)
 
 
 ITEM_LOSSES: dict[str, ItemLoss] = {

@@ -58,7 +58,10 @@ class ModelCall:
         given = match_dtype(self.apply_transform(inputs), model)
         if self.logits_of is not None:
             return self.logits_of(model, given, task)
-        output = _call_model(model, given)
+        return self.find_logits(_call_model(model, given), task, tasks)
+
+    def find_logits(self, output: Any, task: Tensor | int, tasks: Iterable[int] = ()) -> Tensor:
+        """The logits in what a model gave."""
         if isinstance(self.head, Mapping):
             # No other heads: a gradient of zeros would let an optimiser decay them.
             return _find_task_logits(output, self.head, task, tasks)

@@ -65,9 +65,9 @@ class TaskReport:
             return "recorded wrong"
         if self.drop.low > allowed:
             return "forgets"
-        if self.drop.high >= max(LOST, allowed):
-            return "too few to tell" if self.drop.mean <= allowed else "may forget"
-        return "remembers"
+        if self.drop.mean > allowed:
+            return "may forget"
+        return "too few to tell" if self.drop.high >= max(LOST, allowed) else "remembers"
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ class Report:
     """how much may be lost"""
     strengths: tuple[float, ...] = ()
     """with a tolerance: λ as it was, once every few steps"""
+    weights_of_new: tuple[float, ...] = ()
+    """with a tolerance: what the new weighed then, at most 1"""
 
     @property
     def penalty(self) -> float:
@@ -120,10 +122,10 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """ "empty", "diverged", "recorded wrong", "forgets", "learns nothing", "too few to tell", or "about right"."""
+        """What is so, in the words of docs/own-training.md: "forgets", "may forget", "about right", …"""
         if not self.tasks:
             return "empty"
-        then, now = self.accuracy_then, self.new_accuracy
+        then, now = self._best_then, self.new_accuracy
         behind = then is not None and now is not None and now < then - LOST
         held = sum((row.accuracy or 0.0) * row.items for row in self.tasks) / sum(row.items for row in self.tasks)
         lost_all = behind and then is not None and now is not None and max(held, now) < then / 2
@@ -135,7 +137,15 @@ class Report:
             return "forgets"
         if behind:
             return "learns nothing"
+        if self.drop.mean > self.allowed:
+            return "may forget"
         return "too few to tell" if self.drop.high >= max(LOST, self.allowed) else "about right"
+
+    @property
+    def _best_then(self) -> float | None:
+        """What the new is measured by. With a tolerance a task that gave way is none: the best is."""
+        known = [row.accuracy_then for row in self.tasks if row.accuracy_then is not None]
+        return max(known) if known and self.weights_of_new else self.accuracy_then
 
     @property
     def _forgotten(self) -> list[int]:
@@ -145,7 +155,8 @@ class Report:
     @property
     def advice(self) -> str:
         """What to do about it, in a sentence."""
-        strength = f"{self.strength:.3g}"
+        strength, weights = f"{self.strength:.3g}", self.weights_of_new
+        stronger = "Lower max_drop" if weights else f"Raise the strength (now {strength}), say threefold"
         new = None if self.new_accuracy is None else f"{self.new_accuracy:.3f}"
         match self.verdict:
             case "empty":
@@ -171,14 +182,21 @@ class Report:
                     )
                     else ""
                 )
-                return (
-                    f"Forgets: accuracy{of} fell by {self.drop}. Raise the strength (now {strength}), say threefold, "
-                    f"or remember more items.{more}"
-                )
+                return f"Forgets: accuracy{of} fell by {self.drop}. {stronger}, or remember more items.{more}"
             case "learns nothing":
+                weaker = f"Lower the strength (now {strength}), say to a third"
+                if weights:
+                    gave_way = f"which weighed {sum(weights) / len(weights):.2g} on average, so that no more is lost"
+                    weaker = f"The old is held at the price of the new, {gave_way}: raise max_drop, or remember more"
                 return (
                     f"Learns nothing: the old is held, and the new is at {new} only, where the old was at "
-                    f"{self.accuracy_then:.3f}. Lower the strength (now {strength}), say to a third."
+                    f"{self._best_then:.3f}. {weaker}."
+                )
+            case "may forget":
+                return (
+                    f"May forget: the old fell by {self.drop} on {self.drop.items} items, where {self.allowed:g} is "
+                    f"allowed; so few cannot tell for sure. {stronger}, remember more, or pass old=(inputs, labels) "
+                    "that the model was not trained on."
                 )
             case "too few to tell":
                 return (
@@ -211,6 +229,9 @@ class Report:
         given = [] if self.old is None else [f"drop on the old that was given: {self.old}"]
         least = [f"lost most: {', '.join(lost)}"] if lost else []
         moved = f", moved between {min(self.strengths):.3g} and {max(self.strengths):.3g}" if self.strengths else ""
+        if self.weights_of_new:
+            low, high, now = min(self.weights_of_new), max(self.weights_of_new), self.weights_of_new[-1]
+            moved += f", while the new weighed between {low:.2g} and {high:.2g} (now {now:.2g})"
         strength = f"penalty with strength {self.strength:.3g}{moved}: {self.penalty:.4g}"
         return "\n".join([*lines, *least, *given, *new, strength, self.advice])
 

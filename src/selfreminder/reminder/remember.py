@@ -92,9 +92,9 @@ class MemoryBuilder:
         gradients: Tensor | None,
     ) -> Memory:
         """Choose a few samples of the data and add them to the memory; see `Reminder.remember`."""
-        budget, limit = self.size.budget_bytes, None
+        budget, items, limit = self.size.budget_bytes, self.size.items, None
         if select == "random":  # other choices look at all samples
-            total = self.size.per_task if budget is None else partial(self._count_fitting, budget)
+            total = self.size.per_task or items if budget is None else partial(self._count_fitting, budget)
             limit = Limit(generator=self._generator("reservoir"), per_class=self.size.per_class, total=total)
         samples = read_samples(
             data, labels, classes=classes, sources=sources, limit=limit, predict=self._predict, gather=True
@@ -102,7 +102,9 @@ class MemoryBuilder:
         self._check_labels(samples, select)
         strata = samples.strata if samples.labels is None else samples.labels
         strata = self._predict(samples.inputs) if strata is None else strata
-        total = self.size.per_task if budget is None else min(len(samples), self._count_fitting(budget, samples.inputs))
+        total = self.size.per_task
+        if budget is not None or items is not None:
+            total = min(len(samples), items or self._count_fitting(budget or 0, samples.inputs))
         wanted = count_per_class(strata, per_class=self.size.per_class, total=total)
         candidates = Candidates(
             inputs=_drop_name(samples.inputs),
@@ -119,12 +121,12 @@ class MemoryBuilder:
         index = choose(ranked.cpu(), strata, wanted)
         new = self._build(samples, index, name, choose_witnesses(strata[index], self.witnesses))
         merged = self.memory.to(new.device) + new
-        if budget is not None:
+        if budget is not None or items is not None:
             if self.task in self.memory.counts:
                 merged = merged.interleave(self.task, self.memory.counts[self.task])
-            if self.merge:
+            if self.merge and budget is not None:
                 merged = merge_tasks(merged, budget)
-            merged = shrink_memory(merged, budget)
+            merged = shrink_memory(merged, self.size)
         self._warn(new, strata[index], wanted if samples.strata is None else {})
         return broadcast_memory(merged)
 
@@ -156,9 +158,16 @@ class MemoryBuilder:
                     stacklevel=5,
                 )
 
-    def observe(self, samples: Samples) -> Memory:
-        """Add samples of a stream to the memory's reservoir; those of several processes follow each other."""
+    def observe(self, samples: Samples, logits: Tensor | None = None) -> Memory:
+        """Add samples of a stream to the memory's reservoir; those of several processes follow each other.
+
+        `logits` (n, K) are what is recorded of them, if not the model's own.
+        """
         self._check_labels(samples, RESERVOIR)
+        if logits is not None and (logits.ndim != 2 or len(logits) != len(samples)):
+            raise SelfReminderError(
+                f"logits have the shape {tuple(logits.shape)}, there are {len(samples)} items: (items, classes)"
+            )
         rank, _ = distributed.get_ranks()
         memory, task = self.memory.to(find_device(self.model)), self.task
         counts, state = distributed.all_gather(len(samples)), find_state(memory, task, seed=self.seed)
@@ -170,7 +179,9 @@ class MemoryBuilder:
             placed = replace(samples, sources=torch.arange(first, first + len(samples)))
             keys = make_keys(placed.sources[index], state.seed)
             witness = keys % round(1 / self.witnesses) == _FIRST if self.witnesses else None
-            new = self._build(placed, index, RESERVOIR, witness, known=memory.fingerprints.get(task))
+            given = None if logits is None else logits.detach()[index.to(logits.device)].float()
+            known = memory.fingerprints.get(task)
+            new = self._build(placed, index, RESERVOIR, witness, known=known, logits=given)
         if len(counts) > 1:
             found = distributed.all_gather((new.to("cpu").columns, new.facts))
             new = sum((Memory.from_columns(*each) for each in found), Memory())
@@ -190,6 +201,7 @@ class MemoryBuilder:
         witness: Tensor | None = None,
         *,
         known: Fingerprint | None = None,
+        logits: Tensor | None = None,
     ) -> Memory:
         """A memory of the samples at these indices, on the model's device.
 
@@ -197,7 +209,7 @@ class MemoryBuilder:
         """
         inputs = {name: x[index.to(x.device)] for name, x in samples.inputs.items()}
         labels = None if samples.labels is None else samples.labels[index]
-        encoded, logits = self._record(inputs)
+        encoded, logits = self._record(inputs, logits)
         if self.needs_labels and labels is not None and len(labels) and labels.max() >= logits.shape[1]:
             raise missing_logit(int(labels.max()), self.task, logits.shape[1])
         if known is None or (known.transform is not None and known.item is None):
@@ -221,13 +233,14 @@ class MemoryBuilder:
         one = Memory.of(encoded, logits, task=self.task, logit_codec=self.logit_codec, time=self.time)
         return max(1, budget // one.least_item_nbytes)
 
-    def _record(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Kept], Tensor]:
-        """The inputs as they are kept, and the logits of what is read back of them."""
+    def _record(self, inputs: dict[str, Tensor], logits: Tensor | None = None) -> tuple[dict[str, Kept], Tensor]:
+        """The inputs as they are kept, and the logits of what is read back of them, if none are given."""
         if not all(bool(x.isfinite().all()) for x in inputs.values() if x.is_floating_point()):
             raise SelfReminderError("the inputs hold values that are not finite")
         encoded = {name: codecs.encode(codecs.resolve(self.codec, x), x.detach()) for name, x in inputs.items()}
-        read_back = {name: x.decode() for name, x in encoded.items()}
-        logits = self.call.compute_logits(self.model, read_back, self.task)
+        if logits is None:
+            read_back = {name: x.decode() for name, x in encoded.items()}
+            logits = self.call.compute_logits(self.model, read_back, self.task)
         if bool(logits.isnan().any()):
             raise SelfReminderError(
                 f"the model gives NaN for task {self.task}: it has diverged, and there is nothing to remember. Go "
@@ -295,11 +308,12 @@ def record_anew(memory: Memory, call: ModelCall, model: nn.Module) -> Memory:
 
 
 @torch.no_grad()
-def widen_logits(memory: Memory, call: ModelCall, model: nn.Module) -> Memory:
+def widen_logits(memory: Memory, call: ModelCall, model: nn.Module, *, trusted: bool = False) -> Memory:
     """The same items with logits for all classes that a wider model has: those they had, and its own for the others.
 
     Nothing else would hold the new classes' logits on old items, and these would be taken for new ones. A model that
-    does not say the same of its old classes any more is one that has been trained on: its word is not taken.
+    does not say the same of its old classes any more is one that has been trained on: its word is not taken, unless it
+    is `trusted` to have met none of the new.
     """
     memory = memory.to(find_device(model))
     logits, width = _logits_now(memory, call, model)
@@ -308,7 +322,7 @@ def widen_logits(memory: Memory, call: ModelCall, model: nn.Module) -> Memory:
     then = F.pad(memory.logits, (0, logits.shape[1] - memory.logits.shape[1]))
     had = torch.arange(logits.shape[1], device=logits.device) < memory.widths[:, None]
     moved = ((logits - then) * had).square().sum(1).median().item()
-    if moved > _MOVED * memory.spread:
+    if not trusted and moved > _MOVED * memory.spread:
         warnings.warn(
             "the model has more classes than the memory and has changed on the old ones since: old items keep the "
             "logits that they have, and nothing holds the new classes on them. Meet the wider model before training it",

@@ -11,10 +11,9 @@ The first term is your loss. `Reminder.penalty` is the second. `Reminder.remembe
 from __future__ import annotations
 
 import os
-import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -25,35 +24,44 @@ from torch.utils.hooks import RemovableHandle
 
 from selfreminder._base import distributed
 from selfreminder._base.errors import SelfReminderError
-from selfreminder._base.eval_mode import depends_on_mode, eval_mode
+from selfreminder._base.eval_mode import depends_on_mode
 from selfreminder._base.sizes import Size, as_index
 from selfreminder.memory import Memory, MemoryBatch, open_memory, save_memory
-from selfreminder.memory.fingerprint import find_staleness
 from selfreminder.memory.sampling import DrawGenerators
-from selfreminder.reminder.batch_norm import JointNorm, is_compiled, takes_part
 from selfreminder.reminder.checkpointing import hand_on, uses_checkpoints
 from selfreminder.reminder.drop import Drop
+from selfreminder.reminder.fitting import FitCheck
+from selfreminder.reminder.giving_way import GivingWay, weigh_gradient
 from selfreminder.reminder.gradient import add_gradient, call_before_step, check_belongs
 from selfreminder.reminder.joined_pass import JoinedPass
 from selfreminder.reminder.losses import ITEM_LOSSES, ItemLoss, choose_strength, match_items_and_labels
 from selfreminder.reminder.model_call import Head, LogitsOf, ModelCall, check_logits, find_device, unwrap_model
 from selfreminder.reminder.own_loss import check_loss
+from selfreminder.reminder.passes import Passes
 from selfreminder.reminder.recall_report import ALLOWED, Report, report_tasks
-from selfreminder.reminder.remember import MemoryBuilder, Remembered, missing_logit, record_anew, widen_logits
+from selfreminder.reminder.remember import MemoryBuilder, Remembered, record_anew
 from selfreminder.reminder.settings import check_settings, choose_settings
 from selfreminder.reminder.tolerance import Tolerance
 from selfreminder.samples import read_samples
+from selfreminder.samples.columns import is_text
 from selfreminder.selection.base import Selection
 
 
-def ride_along(reminder: Reminder | None, x: Tensor) -> tuple[Tensor, MemoryBatch] | None:
+def ride_along(reminder: Callable[[], Reminder | None], x: Tensor) -> tuple[Tensor, MemoryBatch] | None:
     """Old inputs that can be appended to new ones, with what is known of them."""
-    if reminder is None or not len(reminder.memory):
+    ours = reminder()
+    if ours is None or not len(ours.memory):
         return None
-    kept = reminder._draw(x.device, None)
-    inputs = reminder.call.apply_transform(kept.inputs)
+    kept = ours._draw(x.device, None)
+    inputs = ours.call.apply_transform(kept.inputs)
     fits = isinstance(inputs, Tensor) and inputs.shape[1:] == x.shape[1:]
     return (inputs.to(x.dtype), kept) if fits else None
+
+
+def _weight_of_new(reminder: Callable[[], Reminder | None]) -> Tensor | None:
+    """What the new weighs, as long as there is a reminder with a tolerance."""
+    ours = reminder()
+    return None if ours is None or ours.tolerance is None else ours.tolerance.weight_of_new
 
 
 def _setting_of_call(name: str) -> Any:
@@ -64,7 +72,7 @@ def _setting_of_call(name: str) -> Any:
 
     def put(reminder: Reminder, value: Any) -> None:
         reminder.call = replace(reminder.call, **{name: value})
-        reminder._checked = Memory(), None
+        reminder._fit.forget()
 
     return property(get, put)
 
@@ -95,6 +103,8 @@ class Reminder:
         strength: float | Literal["auto"] = "auto",
         max_drop: float | None = None,
         loss: str | ItemLoss = "logit",
+        label_weight: float | None = None,
+        draws: Literal["shared", "separate"] = "shared",
         over_tasks: Literal["sum", "mean"] = "sum",
         batch_size: int = 128,
         codec: str = "auto",
@@ -113,10 +123,12 @@ class Reminder:
         Args:
             memory: what is remembered already.
             strength: λ; "auto" takes one that suits the remembered logits, see `selfreminder.reminder.losses`.
-            max_drop: instead of a strength, how much accuracy on the old may be lost, say .01: λ then moves while
-                training so that this is kept to, and no stiffer; see `selfreminder.reminder.tolerance`.
+            max_drop: instead of a strength, how much accuracy on the old may be lost, say .01: the new then weighs
+                less in training where more would be lost; see `selfreminder.reminder.tolerance`.
             loss: "logit", "distill", "logit+label" (‖z − z_t‖² + CE(z, y): λ weighs both), or a function of
                 (logits, MemoryBatch) giving (n,).
+            label_weight: of CE(z, y) in "logit+label", where λ is to weigh ‖z − z_t‖² alone.
+            draws: with "separate" the two terms of "logit+label" look at a draw of their own each, as in DER++.
             over_tasks: "sum" is the paper's; with "mean" a hundred tasks do not weigh a hundredfold.
             batch_size: the most items that one penalty looks at; of several processes, each at so many.
             codec: how inputs are kept, see `selfreminder.memory.codec`; "auto" and "compressed" lose nothing.
@@ -141,20 +153,19 @@ class Reminder:
         self.call = ModelCall(transform, head, logits_of, grow, batch_size)
         self.strength: float | Literal["auto"] = strength
         self.loss = ITEM_LOSSES[loss] if isinstance(loss, str) else check_loss(loss)
+        self.label_weight, self.draws = label_weight, draws
         self.over_tasks = over_tasks
         self.codec, self.logit_codec = codec, logit_codec
         self.mode = mode
         self.witnesses, self.tasks = witnesses, tasks
         self.tolerance = None if max_drop is None else Tolerance(max_drop)
-        self.stale = stale
+        self.stale: Literal["error", "warn"] = stale
         self.seed = seed
         self.classes: list[str] | None = self.memory.settings.get("classes")
         self._draws = DrawGenerators(seed)
         self._gives_tensors = True
-        self._checked: tuple[Memory, weakref.ref[nn.Module] | None] = Memory(), None
-        self._joined: tuple[weakref.ref[nn.Module], JoinedPass | None] | None = None
-        self._norms: tuple[weakref.ref[nn.Module], JointNorm] | None = None
-        self._norm_state: dict[str, Tensor] = {}
+        self._fit = FitCheck()
+        self._passes = Passes()
         if strength == "auto":
             choose_strength(self.loss, self.memory)  # a loss of one's own has no automatic strength
 
@@ -171,6 +182,13 @@ class Reminder:
         `items` is how many it looks at, if not `batch_size`: more give a less noisy estimate of the same number.
         With batch norm, call it after your own forward pass, in which old items ride along.
         """
+        way = self._give_way(unwrap_model(model)) if len(self.memory) else None
+        gives_way = way is not None and way.take(unwrap_model(model))
+        return self._penalty(model, generator, items, gives_way=gives_way)
+
+    def _penalty(
+        self, model: nn.Module, generator: torch.Generator | None, items: int | None, *, gives_way: bool
+    ) -> Tensor:
         given, model = model, unwrap_model(model)
         device = find_device(model)
         if not len(self.memory):
@@ -179,11 +197,12 @@ class Reminder:
         again = uses_checkpoints(given)
         joined = self._join(model) if not again and generator is None and items is None else None
         if joined is not None and (found := joined.take()) is not None:
-            return self._weigh(*found, model)
+            return self._weigh(*found, model, gives_way=gives_way)
         kept = self._draw(device, generator, items)
-        with self._old_pass(model, joint=not again and joined is None):
+        alone = self._passes.old_pass(model, joint=self.mode == "joint" and not again and joined is None)
+        with self._passes.unweighed(), nullcontext() if self.mode == "train" else alone:
             logits = self.call(model, kept.inputs, kept.tasks, self.memory.counts)
-            penalty = self._weigh(logits, kept, model)
+            penalty = self._weigh(logits, kept, model, gives_way=gives_way)
             # What is computed again must be so in the same mode: here.
             return hand_on(penalty, given, half=logits.dtype == torch.float16) if again else penalty
 
@@ -199,13 +218,18 @@ class Reminder:
         plain = bool(len(self.memory)) and self._is_plain
         if plain and generator is None and not uses_checkpoints(model):
             self._join(unwrap_model(model))  # where there is batch norm
+        if len(self.memory):
+            self._give_way(unwrap_model(model))
         if plain and (self.mode == "train" or not any(map(depends_on_mode, model.modules()))):
             self._check(unwrap_model(model))
             kept = self._draw(x.device, generator)
-            logits = model(torch.cat([x, self.call.apply_transform(kept.inputs).to(x.dtype)]))
+            with self._passes.unweighed():
+                logits = model(torch.cat([x, self.call.apply_transform(kept.inputs).to(x.dtype)]))
             self._gives_tensors = isinstance(logits, Tensor)
             if self._gives_tensors:
-                return logits[: len(x)], self._weigh(logits[len(x) :], kept, unwrap_model(model))
+                new = logits[: len(x)]
+                new = new if self.tolerance is None else weigh_gradient(new, self.tolerance.weight_of_new)
+                return new, self._weigh(logits[len(x) :], kept, unwrap_model(model), gives_way=True)
         return model(x), self.penalty(model, generator=generator)
 
     def add_gradient(
@@ -221,8 +245,9 @@ class Reminder:
         if not len(self.memory):
             return torch.zeros((), device=find_device(model))
         # The graph of the user's own pass is gone by now: old items cannot have been part of it.
-        compute = partial(self.penalty, unwrap_model(model), items=self.call.batch_size)
-        return add_gradient(compute, optimizer, loss_scale)
+        self._passes.stay()  # nor can what it gave have weighed less
+        compute = partial(self._penalty, unwrap_model(model), None, self.call.batch_size, gives_way=True)
+        return add_gradient(compute, optimizer, loss_scale, partial(_weight_of_new, weakref.ref(self)))
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> RemovableHandle:
         """Add the penalty's gradient at every `optimizer.step()`, so that the loop stays as it is.
@@ -250,6 +275,7 @@ class Reminder:
         per_class: int | None = None,
         per_task: int | None = None,
         budget: str | int | None = None,
+        items: int | None = None,
         select: str | Selection = "random",
         validation: tuple[Any, Tensor] | None = None,
         gradients: Tensor | None = None,
@@ -268,8 +294,8 @@ class Reminder:
                 Several an item, rows of 0 and 1, and fractions stratify it too, and are not kept.
             classes: the names of the model's outputs in order, where labels are names; said once, they are kept.
             task: a new one by default; or the number of one that these items join.
-            per_class, per_task, budget: how much, by exactly one of the three. A budget ("2MB") is a total:
-                each new task shrinks the others evenly.
+            per_class, per_task, items, budget: how much, by exactly one of the four. `items` and a budget ("2MB")
+                are totals: each new task shrinks the others evenly.
             select: which, by name (`selfreminder list` has them), or a function of `selection.base.Candidates`.
             validation: inputs and labels that the model was not trained on; "influence" looks at them.
             gradients: (n,) mean gradient norms early in training, for "gradient": see
@@ -278,16 +304,18 @@ class Reminder:
                 changes the order that is not known, unless it is given here, in the loader's order.
             time: when, in seconds since 1970.
         """
-        model, size = unwrap_model(model), Size(per_class, per_task, budget)
+        model, size = unwrap_model(model), Size(per_class, per_task, budget, items)
         if self.transform is not None:  # an object, say, whose mean was changed since
-            self._checked = Memory(), None
+            self._fit.forget()
         self._check(model)
         number = self._next_task if task is None else as_index("task", task)
         self.classes = self.classes if classes is None else list(classes)
-        builder = self._builder(model, number, size, None if time is None else int(time))
+        builder = self._builder(model, number, size, None if time is None else _whole_seconds(time))
         self.memory = builder.remember(
             data, labels, sources, classes=self.classes, select=select, validation=validation, gradients=gradients
         )
+        if self.tolerance is not None:
+            self.tolerance.begin_task()
         return Remembered.of(self.memory, number)
 
     @torch.inference_mode(False)
@@ -296,22 +324,29 @@ class Reminder:
         self,
         model: nn.Module,
         inputs: Any,
-        labels: Tensor | None = None,
+        labels: Any = None,
         *,
+        classes: Sequence[str] | None = None,
         per_task: int | None = None,
         per_class: int | None = None,
         budget: str | int | None = None,
+        logits: Tensor | None = None,
     ) -> None:
         """Keep a uniform sample of all that comes along a stream without tasks, in constant memory.
 
-        Call it with each batch, after the step. Which items enter is chosen by chance; the model's logits on those
-        are recorded then, in eval mode, on the inputs as they are given. `per_task` is how many are kept of the
-        whole stream. The memory's file has all that is needed to go on.
+        Call it with each batch. Which items enter is chosen by chance; the model's logits on those are recorded then,
+        in eval mode, on the inputs as they are given: after the step, those of the model that has seen the batch;
+        before it, those of the model that had not. `logits` (n, K) are recorded instead where they are given: those of
+        your own pass over the batch, as DER has them, which costs no further pass. `per_task` is how many are kept of
+        the whole stream, `classes` the names of the outputs where labels are names, as in `remember`. The memory's
+        file has all that is needed to go on.
         """
         model, size = unwrap_model(model), Size(per_class, per_task, budget)
         self._check(model)
         task = max(self.memory.reservoirs, default=self._next_task)
-        self.memory = self._builder(model, task, size).observe(read_samples(inputs, labels))
+        self.classes = self.classes if classes is None else list(classes)
+        names = self._names_for(labels, classes)
+        self.memory = self._builder(model, task, size).observe(read_samples(inputs, labels, classes=names), logits)
 
     # What is remembered -------------------------------------------------------------------------------
 
@@ -332,6 +367,7 @@ class Reminder:
         *,
         old: Any = None,
         old_accuracy: float | None = None,
+        classes: Sequence[str] | None = None,
         task: int | None = None,
     ) -> Report:
         """How well the model still does what it did, task by task, and whether λ is too weak or too strong. Print it.
@@ -342,29 +378,38 @@ class Reminder:
             new: (inputs, labels) or a data set of what it learns now: then it can see that λ is too strong.
             old: the same of the old, to judge by instead of witnesses.
             old_accuracy: on `old`, before; without it, the accuracy on remembered items when they were recorded.
+            classes: the names of the outputs, where labels are names and `remember` was not told them.
             task: the number of the new, where it is not one after those remembered.
         """
         model = unwrap_model(model)
         rows = tuple(report_tasks(self.memory, self.call, self.loss, model))
         number = self._next_task if task is None else task
-        right = None if new is None else self._accuracy(model, "new", new, number)[0]
+        right = None if new is None else self._accuracy(model, "new", new, number, classes)[0]
         allowed = ALLOWED if self.tolerance is None else max(self.tolerance.max_drop, 0.0)
-        moved = () if self.tolerance is None else tuple(self._base_strength * each for each in self.tolerance.history)
-        found = Report(rows, self.current_strength, self.over_tasks, right, None, allowed, moved)
+        history = [] if self.tolerance is None else self.tolerance.history
+        moved, gave_way = tuple(self._base_strength * each for each, _ in history), tuple(each for _, each in history)
+        found = Report(rows, self.current_strength, self.over_tasks, right, None, allowed, moved, gave_way)
         if old is None:
             return found
-        now, n = self._accuracy(model, "old", old, min(self.memory.counts, default=number))
+        now, n = self._accuracy(model, "old", old, min(self.memory.counts, default=number), classes)
         then, n_then = (found.accuracy_then, len(self.memory)) if old_accuracy is None else (old_accuracy, n)
         if then is None:
             raise SelfReminderError("remembered items have no labels to compare old with: pass old_accuracy=…")
         return replace(found, old=Drop.between(then, n_then, now, n))
 
-    def _accuracy(self, model: nn.Module, name: str, data: Any, task: int) -> tuple[float, int]:
-        samples = read_samples(*data) if isinstance(data, tuple) and len(data) == 2 else read_samples(data)
+    def _accuracy(
+        self, model: nn.Module, name: str, data: Any, task: int, classes: Sequence[str] | None
+    ) -> tuple[float, int]:
+        given = data if isinstance(data, tuple) and len(data) == 2 else (data,)
+        samples = read_samples(*given, classes=self._names_for(given[-1], classes))
         if samples.labels is None:
             raise SelfReminderError(f"{name} has no labels: pass {name}=(inputs, labels)")
         predicted = self.call.predict(model, samples.inputs, task)
         return (predicted == samples.labels).float().mean().item(), len(samples)
+
+    def _names_for(self, labels: Any, classes: Sequence[str] | None) -> Sequence[str] | None:
+        """The names of classes that are said for these labels; those said before, where labels are names."""
+        return self.classes if classes is None and is_text(labels) else classes
 
     @property
     def current_strength(self) -> float:
@@ -398,28 +443,22 @@ class Reminder:
             "columns": self.memory.columns,
             "facts": self.memory.facts,
             "draws": self._draws.state_dict(),
-            "norms": self._norm_state if self._norms is None else self._norms[1].state_dict(),
-            "joined": self._joined is not None and self._joined[1] is not None,
+            **self._passes.state_dict(),
             "tolerance": {} if self.tolerance is None else self.tolerance.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module | None = None) -> None:
-        """Go on from a checkpoint; a `model` with batch norm goes on to the bit if it is given here."""
+        """Go on from a checkpoint; with batch norm or a tolerance to the bit, if the `model` is given here."""
         if missing := {"columns", "facts", "draws"} - state.keys():
             raise SelfReminderError(f"this is no state of a reminder: it lacks {', '.join(sorted(missing))}")
         self.memory = Memory.from_columns(state["columns"], state["facts"])
         self._draws.load_state_dict(state["draws"])
-        self._joined, self._norms, self._norm_state = None, None, state.get("norms", {})
+        self._passes = Passes(state.get("norms"))
         if self.tolerance is not None and state.get("tolerance"):
             self.tolerance.load_state_dict(state["tolerance"])
-        if model is not None and state.get("joined"):
-            self._join(unwrap_model(model))
-        elif model is not None and self._norm_state:
-            self._norms = weakref.ref(unwrap_model(model)), JointNorm(unwrap_model(model), self._norm_state)
-
-    def __getstate__(self) -> dict[str, Any]:
-        norms = self.state_dict()["norms"]  # no reference to the model
-        return {**vars(self), "_checked": (Memory(), None), "_joined": None, "_norms": None, "_norm_state": norms}
+        if model is not None:
+            ours = weakref.ref(self)
+            self._passes.go_on(state, unwrap_model(model), partial(ride_along, ours), partial(_weight_of_new, ours))
 
     # ---------------------------------------------------------------------------------------------------
 
@@ -433,6 +472,8 @@ class Reminder:
             "max_drop": None if self.tolerance is None else self.tolerance.max_drop,
             "over_tasks": self.over_tasks,
             "classes": self.classes,
+            # Only where it is said: files without it are those of earlier versions, hashes included.
+            **({} if self.label_weight is None else {"label_weight": self.label_weight}),
         }
 
     @property
@@ -462,76 +503,49 @@ class Reminder:
         generator = self._draws.get(device) if generator is None else generator
         kept = self.memory.draw(items or self.call.batch_size, generator, part=distributed.get_ranks())
         if len(kept) < self.memory.items_held:
-            return kept
+            if self.draws == "shared":
+                return kept
+            return kept.add_draw(self.memory.draw(len(kept), generator, part=distributed.get_ranks()))
         # A copy, because a whole draw is the memory's own, and transform and model may work in place.
         return replace(kept, inputs={name: x.clone() for name, x in kept.inputs.items()})
 
-    def _old_pass(self, model: nn.Module, *, joint: bool) -> AbstractContextManager[None]:
-        """The mode of a pass of old items by themselves."""
-        if self.mode == "train":
-            return nullcontext()
-        if joint and self.mode == "joint" and torch.is_grad_enabled() and not is_compiled(model):
-            if self._norms is None or self._norms[0]() is not model:
-                self._norms, self._joined = (weakref.ref(model), JointNorm(model, self._norm_state)), None
-                self._norm_state = {}
-            if self._norms[1].is_training:
-                return self._norms[1].old_pass(model)
-        return eval_mode(model)
-
     def _join(self, model: nn.Module) -> JoinedPass | None:
         """Let old items ride along in the model's own passes, from the next one on, where that can be."""
-        if self._joined is not None and self._joined[0]() is model:
-            return self._joined[1]
-        if self.mode != "joint" or not self._is_plain or is_compiled(model):
+        if self.mode != "joint" or not self._is_plain:
             return None
-        joined, ours = None, weakref.ref(self)
-        if any(map(takes_part, model.modules())) and JoinedPass.serves(model):
-            joined, self._norms = JoinedPass(model, lambda x: ride_along(ours(), x)), None
-        self._joined = weakref.ref(model), joined
-        return joined
+        return self._passes.join(model, partial(ride_along, weakref.ref(self)))
+
+    def _give_way(self, model: nn.Module) -> GivingWay | None:
+        """Let the new weigh less in the model's own passes, from the next one on, where there is a tolerance."""
+        if self.tolerance is None or not torch.is_grad_enabled():
+            return None
+        return self._passes.give_way(model, partial(_weight_of_new, weakref.ref(self)))
 
     @property
     def _is_plain(self) -> bool:
         """Whether a model is called with one tensor, and gives logits."""
         return self.call.is_plain and self._gives_tensors and self.memory.inputs.keys() == {"x"}
 
-    def _weigh(self, logits: Tensor, kept: MemoryBatch, model: nn.Module) -> Tensor:
+    def _weigh(self, logits: Tensor, kept: MemoryBatch, model: nn.Module, *, gives_way: bool) -> Tensor:
         check_logits(logits, len(kept))
-        strength = self._base_strength / (self.memory.tasks_held if self.over_tasks == "mean" else 1)
+        tasks = self.memory.tasks_held if self.over_tasks == "mean" else 1
         logits = self.call.match_width(logits, kept.logits.shape[1]).float()
-        penalty = strength * torch.dot(kept.weight, self.loss(logits, kept))
+        if self.label_weight is None:
+            penalty = self._base_strength / tasks * torch.dot(kept.weight, self.loss(logits, kept))
+        else:
+            weights = {"logit_weight": self._base_strength, "label_weight": self.label_weight}
+            penalty = torch.dot(kept.weight, match_items_and_labels(logits, kept, **weights)) / tasks
         if self.tolerance is None or not torch.is_grad_enabled():
             return penalty
-        if self.tolerance.is_due and self.memory.witness is not None:
-            with torch.no_grad(), eval_mode(model):
-                seen = self.memory.draw_witnesses(self.call.batch_size, self._draws.get(self.memory.device))
-                now = self.call(model, seen.inputs, seen.tasks, self.memory.counts)
-                self.tolerance.witness(self.call.match_width(now, seen.logits.shape[1]).float(), seen)
-        return self.tolerance.follow(logits.detach(), kept) * penalty
+        seen = partial(self.memory.draw_witnesses, generator=self._draws.get(self.memory.device))
+        drawn = logits.detach(), kept
+        return self.tolerance.follow(self.memory, self.call, model, drawn, seen, gives_way) * penalty
 
     def _check(self, model: nn.Module) -> None:
-        """Refuse a model or a transform that did not give the logits: once for each model and memory."""
-        memory, checked = self._checked
-        known = checked is not None and checked() is model
-        if known and memory is self.memory:
-            return
-        if self.loss is match_items_and_labels and bool((beyond := self.memory.labels >= self.memory.widths).any()):
-            columns = self.memory.labels, self.memory.tasks, self.memory.widths
-            raise missing_logit(*(int(column[beyond][0]) for column in columns))
-        if not known or memory.fingerprints != self.memory.fingerprints:
-            self._check_fingerprints(model)
-            if self.grow and len(self.memory) and not isinstance(self.head, Mapping):
-                self.memory = widen_logits(self.memory, self.call, model)
-        self._checked = self.memory, weakref.ref(model)
+        self.memory = self._fit(self.memory, model, self.call, self.loss, self.stale)
 
-    def _check_fingerprints(self, model: nn.Module) -> None:
-        if isinstance(self.head, Mapping) and (missing := self.memory.counts.keys() - self.head.keys()):
-            raise SelfReminderError(f"head= names no head of task {min(missing)}, which the memory has")
-        stale = find_staleness(self.memory, model, self.transform, grown=self.grow)
-        if stale and self.stale == "error":
-            raise SelfReminderError(
-                f"{stale}. If classes were added behind the old ones, pass grow=True; "
-                'if it is meant otherwise, stale="warn"'
-            )
-        if stale:
-            warnings.warn(stale, stacklevel=6)
+
+def _whole_seconds(time: float) -> int:
+    if not 0 <= time < 2**63:  # nor is nan
+        raise SelfReminderError(f"time is {time:g}: it is in seconds since 1970")
+    return int(time)

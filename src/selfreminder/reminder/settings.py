@@ -14,13 +14,14 @@ _CHOICES: dict[str, Any] = {
     "loss": ITEM_LOSSES,
     "over_tasks": ("sum", "mean"),
     "mode": ("joint", "eval", "train"),
+    "draws": ("shared", "separate"),
     "tasks": ("keep", "merge"),
     "stale": ("error", "warn"),
     "codec": codecs.NAMES,
     "logit_codec": codecs.LOGIT_NAMES,
 }
 _EITHER = ("strength", "max_drop")
-_TRAVEL = ("loss", "over_tasks", *_EITHER)
+_TRAVEL = ("loss", "over_tasks", "label_weight", *_EITHER)
 
 
 def check_settings(given: Mapping[str, Any]) -> None:
@@ -35,6 +36,12 @@ def check_settings(given: Mapping[str, Any]) -> None:
         raise SelfReminderError(f"batch_size is {given['batch_size']}: a penalty looks at one item at least")
     if strength != "auto" and not (_is_number(strength) and 0 <= strength < float("inf")):
         raise SelfReminderError(f'strength is {strength!r}: it is a number from 0 on, or "auto"')
+    weight = given["label_weight"]
+    if weight is not None and not (_is_number(weight) and 0 <= weight < float("inf")):
+        raise SelfReminderError(f"label_weight is {weight!r}: it is a number from 0 on")
+    if given["loss"] != "logit+label" and (weight is not None or given["draws"] == "separate"):
+        name = "label_weight=" if weight is not None else 'draws="separate"'
+        raise SelfReminderError(f'{name} is for a loss of two terms: pass loss="logit+label"')
     if drop is not None and not (_is_number(drop) and 0 < drop < 1):
         raise SelfReminderError(f"max_drop is {drop!r}: it is a share of accuracy, say .01")
     if drop is not None and strength != "auto":

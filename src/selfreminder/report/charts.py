@@ -59,14 +59,15 @@ class Area:
         return self.bottom - self.y_axis.share(value) * (self.bottom - self.top)
 
 
-def line_chart(panel: LinePanel, label: str) -> Element:
+def line_chart(panel: LinePanel, label: str, size: tuple[float, float] = (WIDTH, HEIGHT)) -> Element:
     """Draw lines, with error bars or where there are many points with a band."""
+    width, height = size
     ends = [end for each in panel.series for _, y in each.points for end in y.ends]
     if not ends:
         raise SelfReminderError(f"the chart '{label}' has no points")
     y_axis = linear(ends, limits=panel.limits)
     left = _left(y_axis)
-    area = Area(panel.x_axis.thinned(WIDTH - left, text_width), y_axis, left, bottom=HEIGHT - 41)
+    area = Area(panel.x_axis.thinned(width - left, text_width), y_axis, left, bottom=height - 41, right=width - 8)
     as_band = max(len(each.points) for each in panel.series) > _MOST_BARS
     drawn = [frame(area, panel.y_title), x_frame(area, panel.x_title)]
     drawn += [_mark(x, word, area) for x, word in panel.marks]
@@ -74,7 +75,7 @@ def line_chart(panel: LinePanel, label: str) -> Element:
         errors = _band(each, area) if as_band else _error_bars(each, area)
         dots = [_point(each, x, y, area, f"{panel.x_title}: {panel.show_x(x)}") for x, y in each.points]
         drawn.append(_group(each, errors, _line(each, area) if panel.joined else None, *dots))
-    return svg(drawn, label, "lines", WIDTH, HEIGHT, data_top=area.top, data_bottom=area.bottom)
+    return svg(drawn, label, "lines", width, height, data_top=area.top, data_bottom=area.bottom)
 
 
 def bar_chart(panel: BarPanel, label: str, size: tuple[float, float] = (WIDTH, HEIGHT)) -> Element:
@@ -132,6 +133,8 @@ def heatmap(panel: HeatPanel, label: str) -> Element:
     drawn: list[Element] = []
     for r, values in enumerate(panel.matrix):
         for c, value in enumerate(values):
+            if value is None:
+                continue
             share = min(max(value.mean, 0.0), 1.0)
             x, y = left + c * wide, top + r * high
             tip = element("title", f"{panel.row_title} {rows[r]}, {panel.column_title} {columns[c]}: {in_words(value)}")
@@ -161,10 +164,20 @@ def heat_scale(steps: int = 24) -> Element:
     return svg([*cells, *labels], "Colour scale from 0 to 1", "scale", width, 28)
 
 
-def legend(entries: Sequence[Series | Bars]) -> Element:
-    """List names and looks; each is a button by which `page.js` hides its marks in the same figure."""
+def legend(entries: Sequence[Series | Bars], values: Sequence[str] = ()) -> Element:
+    """List names and looks; each is a button by which `page.js` hides its marks in the same figure.
+
+    Args:
+        entries: what is listed.
+        values: what is said beside each name, if anything.
+    """
     shown = {"type": "button", "aria_pressed": "true"}
-    keys = [element("button", swatch(e), element("span", e.name), **shown, data_toggle=e.name) for e in entries]
+    keys = []
+    for place, entry in enumerate(entries):
+        value = element("small", values[place]) if values else None
+        keys.append(
+            element("button", swatch(entry), element("span", entry.name), value, **shown, data_toggle=entry.name)
+        )
     return element("ul", *(element("li", key) for key in keys), class_="legend")
 
 

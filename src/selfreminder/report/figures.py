@@ -6,6 +6,7 @@ The same numbers give the same bytes.
 import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from matplotlib.ticker import MaxNLocator
 
 from selfreminder._base.atomic import replace_file
 from selfreminder.experiment.tuning.candidates import Candidates, format_value, is_numeric
-from selfreminder.report.panels import LinePanel, Series, accuracy_panels, trace
+from selfreminder.report.panels import LinePanel, Series, accuracy_panels, cost_panels, trace
 from selfreminder.report.results import Estimate, Result, sort_best_first
 from selfreminder.report.style import look
 
@@ -48,6 +49,8 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 """no date and no version: the same records give the same file"""
+KINDS = ("png", "svg")
+"""of files, unless others are asked for"""
 _THINNER = 0.5
 """points by which the line of an error bar is thinner than that of its series"""
 _LETTERS = 14
@@ -69,7 +72,7 @@ def entitle(figure: Figure, title: str) -> None:
     figure.suptitle("\n".join(lines), fontsize=9)
 
 
-def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+def save(figure: Figure, stem: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     """Write a figure as `stem`.png, `stem`.svg or `stem`.pdf."""
     paths = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in kinds}
     for kind in sorted(kinds):  # always in one order: each time a figure is drawn, its layout moves a little
@@ -105,7 +108,7 @@ def line_style(series: Series) -> dict[str, Any]:
     return {"color": series.colour, "marker": series.marker or None, "linestyle": (0, dash) if dash else "-"}
 
 
-def draw_accuracy(results: Sequence[Result], title: str, stem: Path) -> list[Path]:
+def draw_accuracy(results: Sequence[Result], title: str, stem: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     """Draw the accuracy on the first task and over all tasks so far, as `stem`.png and `stem`.svg."""
     with styled():
         figure, grid = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
@@ -115,7 +118,31 @@ def draw_accuracy(results: Sequence[Result], title: str, stem: Path) -> list[Pat
         grid[1].set_ylabel("")
         entitle(figure, title)
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center")
-        return save(figure, stem)
+        return save(figure, stem, kinds)
+
+
+def draw_costs(results: Sequence[Result], title: str, stem: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
+    """Draw the accuracy at the end against bytes, and against seconds where they are known; nothing without either."""
+    panels = cost_panels(sort_best_first(results))
+    if not panels:
+        return []
+    with styled():
+        figure, grid = plt.subplots(
+            1, len(panels), figsize=(1.6 + 3.4 * len(panels), 3.4), sharey=True, layout="constrained", squeeze=False
+        )
+        for axes, panel in zip(grid[0], panels):
+            axis = panel.x_axis
+            # Zero has a place of its own before the others, as on the page.
+            places = [replace(s, x=[axis.share(x) for x in s.x]) for s in panel.series]
+            draw_lines(axes, replace(panel, series=places))
+            axes.set_xlim(-0.02, 1.02)
+            axes.set_xticks([axis.share(tick) for tick, _ in axis.ticks], [label for _, label in axis.ticks])
+        for axes in grid[0][1:]:
+            axes.set_ylabel("")
+        entitle(figure, title)
+        widest = max(range(len(panels)), key=lambda place: len(panels[place].series))
+        figure.legend(*grid[0][widest].get_legend_handles_labels(), loc="outside right center")
+        return save(figure, stem, kinds)
 
 
 def draw_ratio(results: Sequence[Result], title: str, stem: Path) -> list[Path]:

@@ -1,6 +1,5 @@
 """What the folder of a comparison or a grid holds at this moment: its runs, and the results of those that are done."""
 
-import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +12,10 @@ from selfreminder.experiment.records import PACKED, RECORDS, Records, read_curre
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.results import Result, group_runs, sort_best_first
 
-_STREAM = ("benchmark", "data", "images", "tasks", "split_into", "epochs")
+_STREAM = ("benchmark", "data", "images", "tasks", "split_into", "scenario", "epochs", "hed", "test_after", "evaluate")
 """fields in which runs agree whose accuracies can be compared: they learn the same tasks for as long"""
+_NONE = {"scenario": "own"}
+"""what a field without a value is called, where that is not all"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class FolderResults:
         """The same for each stream of tasks, by its name; the runs of a comparison have one."""
         streams = sorted(
             {_stream(experiment) for experiment in self.experiments},
-            key=lambda stream: [math.inf if value is None else value for value in stream],
+            key=lambda stream: [(value is None, value or 0) for value in stream],
         )
         return {
             _name_stream(stream, streams): replace(
@@ -117,5 +118,8 @@ def _name_stream(stream: tuple[Any, ...], streams: Sequence[tuple[Any, ...]]) ->
     """Name a stream by its benchmark, and what tells it from the others of that benchmark."""
     alike = [other for other in streams if other[0] == stream[0]]
     differing = [place for place in range(1, len(_STREAM)) if any(other[place] != stream[place] for other in alike)]
-    said = {place: "all" if stream[place] is None else show(stream[place]) for place in differing}
-    return ", ".join([stream[0], *(text if place == 1 else f"{text} {_STREAM[place]}" for place, text in said.items())])
+    said = {
+        place: _NONE.get(_STREAM[place], "all") if stream[place] is None else show(stream[place]) for place in differing
+    }
+    words = ["", "", *_STREAM[2:-1], "evaluated"]
+    return ", ".join([stream[0], *(f"{text} {words[place]}".strip() for place, text in said.items())])

@@ -146,8 +146,10 @@ def _card(
     inputs: dict[str, Tensor],
     seen: dict[str, Pictures | None],
 ) -> Element:
-    images = [_image(found, row, f"{name} of item {item['id']}") for name, found in seen.items() if found is not None]
-    texts = [_values(name, inputs[name][row], len(inputs) > 1) for name, found in seen.items() if found is None]
+    images = [
+        show_image(found, row, f"{name} of item {item['id']}") for name, found in seen.items() if found is not None
+    ]
+    texts = [show_values(name, inputs[name][row], len(inputs) > 1) for name, found in seen.items() if found is None]
     source = None if item["source"] is None else element("span", f"source {item['source']}")
     time = None if item["time"] is None else item["time"].replace("T", " ").replace("+00:00", " UTC")
     return element(
@@ -161,7 +163,8 @@ def _card(
     )
 
 
-def _image(found: Pictures, row: int, name: str) -> Element:
+def show_image(found: Pictures, row: int, name: str) -> Element:
+    """Show one picture, its pixels in the page itself."""
     pixels = found.pixels[row]
     height, width = pixels.shape[:2]
     # A whole multiple, so that all pixels are of one size. Large ones keep twice the pixels, for sharp screens.
@@ -177,7 +180,7 @@ def _image(found: Pictures, row: int, name: str) -> Element:
     )
 
 
-def _values(name: str, x: Tensor, named: bool) -> Element:
+def show_values(name: str, x: Tensor, named: bool) -> Element:
     """Show the first few numbers of an input that is no picture."""
     flat = x.flatten()
     few = (f"{value:.3g}" if isinstance(value, float) else str(value) for value in flat[:_MOST_VALUES].tolist())

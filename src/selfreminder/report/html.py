@@ -15,6 +15,8 @@ from selfreminder.report.results import Estimate
 
 _FOLDER = Path(__file__).parent
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_FEW = 4
+"""with fewer parts, a page has no table of contents"""
 _EMPTY = ("br", "hr", "img", "input", "link", "meta", "wbr")
 
 Child = Element | str | None
@@ -102,13 +104,30 @@ def document(title: str, blocks: Sequence[Element]) -> str:
         "</head>",
         "<body>",
         "<main>",
-        *map(to_html, blocks),
+        *map(to_html, with_contents(blocks)),
         "</main>",
         to_html(element("script", script)),
         "</body>",
         "</html>",
     ]
     return "\n".join(lines) + "\n"
+
+
+def with_contents(blocks: Sequence[Element]) -> list[Element]:
+    """Put a table of contents before the first part, where there are several: what is before it is the answer."""
+    parts = [block for block in blocks if block.tag == "section"]
+    if len(parts) < _FEW:
+        return list(blocks)
+    links = []
+    for part in parts:
+        title = "".join(part[0].itertext())
+        if part.get("id") is None:
+            part.set("id", re.sub(r"\W+", "-", title.lower()).strip("-"))
+        # A long heading has a short name too.
+        links.append(element("li", element("a", part.get("data-name", title), href=f"#{part.get('id')}")))
+    first = blocks.index(parts[0])
+    contents = element("nav", element("ul", *links), class_="contents", aria_label="On this page")
+    return [*blocks[:first], contents, *blocks[first:]]
 
 
 def section(title: str, *content: Child) -> Element:

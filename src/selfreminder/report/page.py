@@ -11,10 +11,13 @@ from selfreminder.metrics import t_interval
 from selfreminder.report.charts import heat_scale, heatmap, legend, line_chart, swatch
 from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.html import decimal, document, element, note, number, panel, plot, section, table, warning
-from selfreminder.report.panels import RHO, HeatPanel, LinePanel, accuracy_panels, trace
-from selfreminder.report.results import Result, count_seeds
+from selfreminder.report.lead import lead_block
+from selfreminder.report.panels import RHO, HeatPanel, LinePanel, accuracy_panels, cost_panels, trace
+from selfreminder.report.results import Result, count_seeds, describe_evaluation, describe_over_budget
 from selfreminder.report.settings import redo_block, settings_block
 
+_MOST_TASKS = 100
+"""of an accuracy matrix that is shown"""
 _SHORT = 20
 """letters of a name that is not broken at its hyphens"""
 _MEASURES = {
@@ -145,12 +148,18 @@ def results_block(results: Sequence[Result], swatches: bool = True) -> Element:
     return section("Results", made, note(meaning))
 
 
-def accuracy_block(results: Sequence[Result]) -> Element:
-    """Show the paper's two panels."""
-    first, average = accuracy_panels(results)
-    headings = {"On the first task": first, "On all tasks so far": average}
-    panels = [_over_tasks(heading, f"Test accuracy {heading.lower()}", shown) for heading, shown in headings.items()]
-    return section("Accuracy while tasks are learned", plot(panels, legend(first.series), _errors_note(results)))
+def picture_block(results: Sequence[Result]) -> Element:
+    """Show the answer as a picture."""
+    errors = "" if _seeds(results) == "one seed" else " Bars are one standard error to either side."
+    said = "Beside each name: its accuracy over all tasks in the end, and the bytes that it carries to the next task."
+    return lead_block(results, f"{said} {_mean_of(results, error=False).capitalize()}.{errors}")
+
+
+def first_task_block(results: Sequence[Result]) -> Element:
+    """Show how the first task fares."""
+    first, _ = accuracy_panels(results)
+    made = _over_tasks("After each task", "Test accuracy on the first task", first)
+    return section("The first task", plot([made], legend(first.series), _errors_note(results)))
 
 
 def ratio_block(results: Sequence[Result]) -> Element | None:
@@ -164,8 +173,12 @@ def ratio_block(results: Sequence[Result]) -> Element | None:
 
 
 def matrices_block(results: Sequence[Result]) -> Element:
-    """Show the accuracy matrix of each method."""
-    panels = []
+    """Show the accuracy matrix of each method, unless it has more cells than anybody could tell apart."""
+    heading, panels = "Each task after each task", []
+    if (count := len(results[0].average_curve)) > _MOST_TASKS:
+        return section(
+            heading, note(f"Of {count} tasks, nobody could tell them apart: `selfreminder.records` has all.")
+        )
     for result in results:
         tasks = [str(task + 1) for task in range(len(result.average_curve))]
         shown = HeatPanel(result.name, result.matrix, tasks, tasks, "After task", "On task")
@@ -176,7 +189,35 @@ def matrices_block(results: Sequence[Result]) -> Element:
         f"Test accuracy, {_mean_of(results, error=False)}. Down a column: how one task fares while others are learned. "
         "The last row is where it ends; its mean stands beside the name."
     )
-    return section("Each task after each task", note(text), heat_scale(), plot(panels, kind="maps"))
+    return section(heading, note(text), heat_scale(), plot(panels, kind="maps"))
+
+
+def costs_block(results: Sequence[Result]) -> Element | None:
+    """Show the accuracy against what it costs, in bytes and in seconds; None where nothing of it is known."""
+    panels = cost_panels(results)
+    if not panels:
+        return None
+    drawn = [
+        _over(shown.title, f"Test accuracy over all tasks against {shown.x_title.lower()}", shown) for shown in panels
+    ]
+    columns: dict[str, Callable[[Result], Element | str]] = {
+        "Method": _named,
+        "Bytes kept": lambda result: show_bytes(result.bytes),
+        "Passes": lambda result: "–" if result.passes is None else f"{result.passes.mean:.2f}",
+        "Steps": lambda result: "–" if result.steps is None else f"{result.steps.mean:,.0f}",
+        "Seconds": lambda result: "–" if result.seconds is None else f"{result.seconds.mean:,.3g}",
+        "Peak memory": lambda result: "–" if result.peak_bytes is None else show_bytes(result.peak_bytes),
+        "Calibration error": lambda result: number(result.calibration_error),
+    }
+    rows = [[cell(result) for cell in columns.values()] for result in results]
+    made = table(list(columns), rows, f"What each method costs, {_mean_of(results, error=False)}")
+    meaning = (
+        "Passes: items that went forward through the network, for each new one in training: fine-tuning has 1. "
+        "Seconds: to learn all tasks, without evaluation, on a machine that may have had other work. Peak memory: of "
+        "the whole process while it learned a task, data included. Calibration error: how far confidence and accuracy "
+        "lie apart."
+    )
+    return section("What it costs", plot(drawn, legend(panels[0].series), _errors_note(results)), made, note(meaning))
 
 
 def measures_block(results: Sequence[Result]) -> Element | None:
@@ -186,7 +227,7 @@ def measures_block(results: Sequence[Result]) -> Element | None:
     if not values:
         return None
     rows = [[_named(result), *map(number, row)] for result, row in zip(results, zip(*values.values()))]
-    made = table(["Method", *values], rows, f"On test data, {_mean_of(results)}")
+    made = table(["Method", *values], rows, f"More measures on test data, {_mean_of(results)}")
     return section("More measures", made, note(" ".join(f"{name}: {_MEASURES[name]}" for name in values)))
 
 
@@ -207,8 +248,10 @@ def progress_block(found: FolderResults) -> Element | None:
 
 
 def _stream_blocks(found: FolderResults) -> list[Element | None]:
-    made = (results_block, accuracy_block, ratio_block, matrices_block, measures_block)
-    return [block(found.results) for block in made] if found.results else []
+    made = (picture_block, results_block, first_task_block, ratio_block, matrices_block, measures_block, costs_block)
+    said = [describe_evaluation(found.experiments[0].evaluate), describe_over_budget(found.results)]
+    first = [warning(each) for each in said if each is not None]
+    return [*first, *(block(found.results) for block in made)] if found.results else []
 
 
 def _id(name: str) -> str:
@@ -218,7 +261,7 @@ def _id(name: str) -> str:
 def _warnings(found: FolderResults) -> list[Element]:
     said = []
     if any(experiment.has_generated_data for experiment in found.experiments):
-        said.append(warning("Made-up images: this shows that the command works, not how methods compare."))
+        said.append(warning("Made-up data: this shows that the command works, not how methods compare."))
     if found.origin.comparison and found.origin.comparison.untuned:
         said.append(warning(join_untuned(found.origin.comparison.untuned)))
     if redraw := found.origin.redraw:
@@ -228,8 +271,11 @@ def _warnings(found: FolderResults) -> list[Element]:
 
 
 def _over_tasks(heading: str, what: str, shown: LinePanel) -> Element:
-    label = f"{what} against tasks learned, of {', '.join(each.name for each in shown.series)}"
-    return panel(heading, line_chart(shown, label))
+    return _over(heading, f"{what} against tasks learned", shown)
+
+
+def _over(heading: str, what: str, shown: LinePanel) -> Element:
+    return panel(heading, line_chart(shown, f"{what}, of {', '.join(each.name for each in shown.series)}"))
 
 
 def _swatch(result: Result) -> Element:

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import show_bytes
 from selfreminder.report.html import decimal
 from selfreminder.report.results import Estimate, Result
 
 AVERAGE = "Average of the tasks so far"
+AVERAGE_AT_END = "Average of all tasks"
 RHO = "ρ (0: as joint training)"
 _MARGIN = 0.25
 """between points and the ends of an axis, in steps"""
@@ -181,10 +183,10 @@ class BarPanel:
 
 @dataclass(frozen=True)
 class HeatPanel:
-    """A matrix of shares from 0 to 1; a row may be shorter than the others."""
+    """A matrix of shares from 0 to 1; a row may be shorter than the others, and have places without a value."""
 
     title: str
-    matrix: Sequence[Sequence[Estimate]]
+    matrix: Sequence[Sequence[Estimate | None]]
     rows: Sequence[str]
     columns: Sequence[str]
     row_title: str
@@ -219,6 +221,26 @@ def accuracy_panels(results: Sequence[Result], x_title: str = "Tasks learned") -
     first = [trace(result, result.first_curve) for result in results]
     average = [trace(result, result.average_curve) for result in results]
     return LinePanel("First task", first, x_title), LinePanel(AVERAGE, average, x_title)
+
+
+def cost_panels(results: Sequence[Result]) -> list[LinePanel]:
+    """Show the accuracy over all tasks at the end against what each method costs: bytes, and seconds where known."""
+    panels = []
+    for title, x_title, cost, show_x in (
+        ("Bytes kept", "Bytes carried to the next task", lambda result: result.bytes, show_bytes),
+        ("Time", "Seconds to learn all tasks", lambda result: result.seconds and result.seconds.mean, "{:,.3g}".format),
+    ):
+        known = [(result, found) for result in results if (found := cost(result)) is not None]
+        if not any(found for _, found in known):
+            continue
+        series = [
+            Series(result.name, result.colour, result.marker, (found,), (result.task_average,))
+            for result, found in known
+        ]
+        panels.append(
+            LinePanel(title, series, x_title, AVERAGE_AT_END, limits=None, log=True, show_x=show_x, joined=False)
+        )
+    return panels
 
 
 def fit_limits(

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from selfreminder._base.atomic import name_temporary, remove_stale
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.memory.memory import Memory
 from selfreminder.memory.query import describe_items
+from selfreminder.report.export import as_cell
 
 _LEAST_SIDE = 8
 """a square table of numbers with fewer rows is no picture"""
@@ -120,7 +122,8 @@ def export(memory: Memory, folder: str | os.PathLike[str]) -> Exported:
     """
     inputs = memory.read().inputs if len(memory) else {}
     shown = {name: found for name, x in inputs.items() if (found := pictures(x)) is not None and not found.stretched}
-    arrays = {name: x for name, x in inputs.items() if name not in shown or not shown[name].exact}
+    rounded = {name: x for name, x in inputs.items() if name not in shown or not shown[name].exact}
+    arrays = dict(zip(_name_arrays(rounded), rounded.values()))
     with _new_folder(Path(folder)) as temporary:
         written = _write_items(memory, shown, temporary)
         if arrays:
@@ -147,8 +150,14 @@ def _write_items(memory: Memory, shown: dict[str, Pictures], folder: Path) -> in
             written += len(files)
             # Nine digits are what it takes to read the same float32 back.
             numbers = [f"{value:.9g}" for value in z[:width]] + [""] * (widest - width)
-            table.writerow([*(item[key] for key in _ABOUT), ";".join(files), *numbers])
+            table.writerow([*(as_cell(item[key]) for key in _ABOUT), ";".join(files), *numbers])
     return written
+
+
+def _name_arrays(names: Iterable[str]) -> list[str]:
+    """Names that lead out of no folder, each another one."""
+    safe = [re.sub(r"[^\w.-]", "_", name).lstrip(".") or "_" for name in names]
+    return [name if safe.count(name) == 1 else f"{name}-{i}" for i, name in enumerate(safe)]
 
 
 def _write_arrays(path: Path, arrays: dict[str, Tensor]) -> None:
@@ -167,8 +176,9 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     path = folder.resolve()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise SelfReminderError(f"{folder} exists and is no empty folder: choose another one")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = name_temporary(path)
     try:
+        remove_stale(path.parent, path.name)
         temporary.mkdir(parents=True)
         yield temporary
         with suppress(FileNotFoundError):

@@ -3,19 +3,25 @@
 Every table, chart, figure and claim is made of these.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from selfreminder import metrics
+from selfreminder._base.sizes import show_bytes
 from selfreminder.experiment.catalogue import method_facts
 from selfreminder.experiment.folder import show, varying
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.report.style import look, other_marker
 
-_AGREEING = ("benchmark", "data", "images", "tasks", "split_into", "validation", "width", "epochs")
+_AGREEING = (
+    *("benchmark", "data", "images", "tasks", "split_into", "scenario", "validation", "width", "epochs", "hed"),
+    "evaluate",
+    "test_after",
+)
 """fields in which runs agree with the runs of joint training that they are measured against"""
 _NAMES = {"strength": "λ", "lr": "step size", "select": "selection"}
 """what fields are called where their own name is not what a reader would say"""
@@ -44,7 +50,8 @@ class Result:
     """One method with one choice of settings, over its seeds: a row of a table, a line of a chart.
 
     Measures are None where they are not defined for every seed: forgetting and the two transfers with a single task,
-    ρ and intransigence without joint training of the same seeds.
+    ρ and intransigence without joint training of the same seeds, and what was not evaluated. Averages are over the
+    tasks that were, see `describe_evaluation`.
     """
 
     name: str
@@ -84,21 +91,53 @@ class Result:
         """What the method carries to a next task beside the model, mean over seeds."""
         return sum(run.tasks[-1]["bytes"] for run in self.runs) / len(self.runs)
 
+    @property
+    def calibration_error(self) -> Estimate | None:
+        """Expected calibration error over all tasks at the end; None where it was not recorded."""
+        return _estimate([_mean_measured(run.tasks[-1].get("calibration_error")) for run in self.runs])
+
+    @property
+    def steps(self) -> Estimate | None:
+        """Steps of the optimizer on all tasks."""
+        return _estimate([_sum_of_tasks(run.tasks, "steps") for run in self.runs])
+
+    @property
+    def passes(self) -> Estimate | None:
+        """Items that went forward through the network, for each item of the tasks' own training: 1 is fine-tuning."""
+        both = [[_sum_of_tasks(run.tasks, name) for name in ("passes", "new_items")] for run in self.runs]
+        return _estimate([passes / items if passes is not None and items else None for passes, items in both])
+
+    @property
+    def seconds(self) -> Estimate | None:
+        """Seconds to learn all tasks, without evaluation; None where runs have no timings, as packed ones."""
+        return _estimate([_sum_of_tasks(run.timings, "seconds") for run in self.runs])
+
+    @property
+    def peak_bytes(self) -> float | None:
+        """The most memory that a process took while it learned a task, over all seeds; None where nobody could tell."""
+        peaks = [task.get("peak_bytes") for run in self.runs for task in run.timings]
+        return None if None in peaks or not peaks else max(peak for peak in peaks if peak is not None)
+
     @cached_property
     def average_curve(self) -> list[Estimate]:
         """Task average after each task."""
         return _estimate_curve([metrics.task_average(run.test) for run in self.runs])
 
     @cached_property
-    def first_curve(self) -> list[Estimate]:
-        """Accuracy on the first task after each task."""
-        return _estimate_curve([metrics.first_task(run.test) for run in self.runs])
+    def first_curve(self) -> list[Estimate | None]:
+        """Accuracy on the first task after each task; None where it was not evaluated."""
+        return _estimate_measured([metrics.first_task(run.test) for run in self.runs])
 
     @cached_property
     def rho_curve(self) -> list[Estimate | None]:
         """Forgetting ratio ρ after each task; empty without joint training of the same seeds."""
         ratios = [
-            metrics.rho(run.test, reference.test, [task["chance"] for task in run.tasks])
+            metrics.rho(
+                run.test,
+                reference.test,
+                [task["chance"] for task in run.tasks],
+                growing=run.experiment.scenario == "class",
+            )
             for run, reference in self._paired
         ]
         return [_estimate(values) for values in zip(*ratios, strict=True)]
@@ -108,7 +147,7 @@ class Result:
         return self.average_curve[-1]
 
     @property
-    def first_task(self) -> Estimate:
+    def first_task(self) -> Estimate | None:
         return self.first_curve[-1]
 
     @property
@@ -142,10 +181,10 @@ class Result:
         return Estimate.of([metrics.task_average(run.validation)[-1] for run in self.runs])
 
     @property
-    def matrix(self) -> list[list[Estimate]]:
-        """The accuracy matrix over seeds: row t has the test accuracies on tasks 0…t after task t."""
+    def matrix(self) -> list[list[Estimate | None]]:
+        """The accuracy matrix over seeds: row t has the test accuracies on tasks 0…t after task t, or None."""
         by_task = zip(*(run.test for run in self.runs), strict=True)
-        return [_estimate_curve(rows) for rows in by_task]
+        return [_estimate_measured(rows) for rows in by_task]
 
     def leads(self, other: "Result") -> list[float]:
         """Compute by how much its task average at the end is above another's, for each seed that both have."""
@@ -163,6 +202,8 @@ class Result:
             "seeds": self.seeds,
             **{name: _plain(getattr(self, name)) for name in (*measures, "intransigence", "negative_flips")},
             "bytes": self.bytes,
+            **{name: _plain(getattr(self, name)) for name in ("calibration_error", "steps", "passes", "seconds")},
+            "peak_bytes": self.peak_bytes,
             "strength": self.experiment.strength,
             "lr": self.experiment.lr,
             "curves": {name: [_plain(point) for point in curve] for name, curve in curves.items()},
@@ -228,6 +269,40 @@ def name_settings(
     return f"{method} ({', '.join(said)})" if said else method
 
 
+def describe_other_code(results: Iterable[Result]) -> str | None:
+    """Say of which methods runs were made with other code than there is now; None if of none."""
+    found = {
+        run.experiment.method
+        for result in results
+        for run in result.runs
+        if run.versions.get("code") not in (None, method_facts(run.experiment.method).code)
+    }
+    if not found:
+        return None
+    return f"Made with earlier code: {', '.join(sorted(found))}. To run them again, remove their folders."
+
+
+def describe_evaluation(evaluate: str) -> str | None:
+    """Say over which tasks averages are, where they are not over all; see `Experiment.evaluate`."""
+    if evaluate == "all":
+        return None
+    if evaluate == "newest":
+        return (
+            "Only the newest task was evaluated after each: averages are over it alone, and say nothing of forgetting."
+        )
+    return "After each task the first, the newest and eight others were evaluated: averages are over those."
+
+
+def describe_over_budget(results: Iterable[Result]) -> str | None:
+    """Say which methods carry more bytes than the budget: it limits a memory, not weights or data beside the model."""
+    over = [
+        f"{result.name} ({show_bytes(result.bytes)})"
+        for result in results
+        if (budget := result.experiment.size.budget_bytes) is not None and result.bytes > budget
+    ]
+    return f"More than the budget, which limits memories alone: {', '.join(over)}." if over else None
+
+
 def count_seeds(results: Iterable[Result]) -> str:
     """Say of how many seeds results are: results of runs that are not all done may be of different numbers."""
     counts = {result.seeds for result in results}
@@ -254,6 +329,12 @@ def _estimate_curve(curves: Sequence[Sequence[float]]) -> list[Estimate]:
     return [Estimate.of(values) for values in zip(*curves, strict=True)]
 
 
+def _estimate_measured(curves: Sequence[Sequence[float]]) -> list[Estimate | None]:
+    """Estimate each place of curves over seeds; None where one of them was not measured."""
+    columns = zip(*curves, strict=True)
+    return [_estimate([None if math.isnan(value) else value for value in values]) for values in columns]
+
+
 def _estimate(values: Sequence[float | None]) -> Estimate | None:
     """Over seeds; None where it is not defined for every one of them."""
     defined = [value for value in values if value is not None]
@@ -266,5 +347,14 @@ def _forward_transfer(run: Records) -> float | None:
 
 
 def _negative_flips(run: Records) -> float | None:
-    old = run.tasks[-1]["flips"][:-1]
+    old = [share for share in run.flips[-1][:-1] if not math.isnan(share)]
     return sum(old) / len(old) if old else None
+
+
+def _sum_of_tasks(tasks: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [task.get(name) for task in tasks]
+    return None if None in values else math.fsum(value for value in values if value is not None)
+
+
+def _mean_measured(values: Sequence[float] | None) -> float | None:
+    return None if values is None else math.fsum(values) / len(values)

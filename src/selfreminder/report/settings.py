@@ -8,11 +8,14 @@ from xml.etree.ElementTree import Element
 from selfreminder.benchmarks import SCALES
 from selfreminder.experiment.catalogue import benchmark, method_facts, selection_summary, uses
 from selfreminder.experiment.folder import TABLE, show
+from selfreminder.experiment.processors import count_processors, describe_mixed
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.methods import OPTIMIZERS
 from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.html import Child, element, facts, note, section, table, warning
+
+_HED = "today: as scikit-image computes it since 0.18; 2018: −log(rgb + 2), as when the paper was written"
 
 
 def settings_block(found: FolderResults) -> Element:
@@ -26,6 +29,7 @@ def settings_block(found: FolderResults) -> Element:
         ("Scale", scale or "of its own", SCALES[scale] if scale else ""),
         ("Data", _values(runs, "data"), _one([_images(run) for run in runs])),
         ("Tasks", _values(runs, "tasks"), ""),
+        *([("HED", _values(runs, "hed"), _HED)] if {run.benchmark for run in runs} == {"color-cifar10"} else []),
         ("Epochs", _values(runs, "epochs"), "on each task" + (", at most" if runs[0].plateau else "")),
         ("Batch", _values(runs, "batch_size"), "items"),
         ("Network", _one([benchmark(run.benchmark).model for run in runs]), f"{width} × the paper's width"),
@@ -33,7 +37,7 @@ def settings_block(found: FolderResults) -> Element:
         ("Selection", _values(runs, "select"), _one([selection_summary(run.select.partition(":")[0]) for run in runs])),
         ("Codec", _values(runs, "codec"), f"logits as {_values(runs, 'logit_codec')}"),
         ("Weight decay", _values(runs, "weight_decay"), ""),
-        ("Device", _values(runs, "device"), ""),
+        ("Device", _values(runs, "device"), _values(runs, "precision")),
     ]
     rows = [
         [element("span", name, element("small", method_facts(run.method).summary)), *_training_of(run)]
@@ -67,12 +71,16 @@ def redo_block(found: FolderResults) -> Element:
     for versions, count in counts:
         which = f"{count} of the runs with" if len(counts) > 1 else "Run with"
         said.append(note(f"{which} {versions}."))
+    if mixed := describe_mixed(count_processors(run.versions for run in found.runs)):
+        said.append(warning(mixed))
     return section("Do it again", *said)
 
 
 def count_versions(runs: Iterable[Records]) -> list[tuple[str, int]]:
     """Say which versions runs were made with, and how many of them with each; the most come first."""
-    counts = Counter(tuple(sorted(run.versions.items())) for run in runs)
+    # A method's code is its own; what differs is said where results are shown.
+    said = ({name: version for name, version in run.versions.items() if name != "code"} for run in runs)
+    counts = Counter(tuple(sorted(versions.items())) for versions in said)
     return [(", ".join(f"{name} {version}" for name, version in used), n) for used, n in counts.most_common()]
 
 

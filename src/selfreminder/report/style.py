@@ -13,8 +13,26 @@ _LOOK = {
     "lwf": ("#999999", "<"),
     "hat": ("#6A51A3", ">"),
     "generative-replay": ("#8C6D31", "*"),
+    # Beyond a dozen no eye tells all colours apart; those that are often shown together differ the most.
+    "er": ("#117733", "h"),
+    "er-ace": ("#44AA99", "p"),
+    "der": ("#AA4499", "8"),
+    "derpp": ("#332288", "s"),
+    "agem": ("#B8860B", "o"),
+    "gem": ("#7F3B08", "D"),
+    "cls-er": ("#1B9E77", "v"),
+    "gdumb": ("#666666", "^"),
+    "fsr-refresh": ("#2166AC", "P"),
+    "si": ("#CC6677", "X"),
+    "mas": ("#E7298A", "<"),
+    "imm": ("#A6761D", ">"),
+    "wise": ("#66A61E", "*"),
+    "cab": ("#7570B3", "h"),
+    "den": ("#B2182B", "p"),
+    "slda": ("#01665E", "8"),
+    "ranpac": ("#8C510A", "o"),
 }
-_OTHERS = (("#117733", "h"), ("#DDCC77", "p"), ("#332288", "8"))
+_OTHERS = (("#5AAE61", "h"), ("#DDCC77", "p"), ("#542788", "8"))
 # Paul Tol's, for what one method selects; random is how it selects elsewhere.
 _SELECTIONS = {
     "random": ("#0072B2", "o"),

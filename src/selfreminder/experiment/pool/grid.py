@@ -12,20 +12,21 @@ from typing import Any
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.lock import is_locked
-from selfreminder.experiment.folder import label, varying, write_grid
+from selfreminder.experiment.folder import GRID, label, varying, write_grid
 from selfreminder.experiment.pool.estimate import RunTimes, count_workers
 from selfreminder.experiment.pool.process import (
     Done,
     Failed,
     Job,
     Left,
+    Local,
+    Place,
     Worker,
     is_given_up,
     keep_failure,
     read_failure,
     remove_leftovers,
     signals_noted,
-    wait_for_news,
 )
 from selfreminder.experiment.records import read_packed, read_records
 from selfreminder.experiment.spec import Experiment
@@ -49,6 +50,8 @@ class Grid:
     """try runs again that have failed twice in the same way"""
     about: Mapping[str, Any] = field(default_factory=dict)
     """what else `grid.json` should say"""
+    place: Place | None = None
+    """where its workers are; None: on this machine"""
     more: Callable[[], Iterable[Experiment]] | None = None
     """asked for experiments when a worker has nothing to do; when it has none, that is all"""
     to_come: Callable[[], int] = lambda: 0
@@ -96,14 +99,17 @@ class Grid:
     @property
     def workers(self) -> int:
         """How many worker processes it has."""
-        most = self.jobs or self._fitting[0]
+        there = None if self.place is None else self.place.count()
+        most = (self.jobs or self._fitting[0]) if there is None else min(there, self.jobs or there)
         return most if self.more else max(1, min(most, sum(job.answer is None for job in self.all)))
 
     @property
     def note(self) -> str | None:
         """A line for the user where there are fewer workers than cores."""
         unfinished = sum(job.answer is None for job in self.all)
-        return self._fitting[1] if self.jobs is None and self._fitting[0] < unfinished else None
+        if self.jobs is not None or self.place is not None:
+            return None
+        return self._fitting[1] if self._fitting[0] < unfinished else None
 
     @cached_property
     def _fitting(self) -> tuple[int, str | None]:
@@ -127,31 +133,33 @@ class Grid:
                 yield from self._ask(waiting, self.workers)
                 # One of each method: whether they can be run is known before any is trained.
                 first = list({job.experiment.method: job.experiment for job in waiting if self.check_first}.values())
-                workers = [Worker(self.data_dir, first) for _ in range(min(self.workers, len(waiting)))]
-                while workers:
+                place = self.place or Local(self.data_dir)
+                if waiting:
+                    place.begin([job.experiment for job in waiting], first, self.folder)
+                while workers or (waiting and not self.stopping):
                     if not self.stopping:
                         yield from self._ask(waiting, sum(worker.free for worker in workers))
+                        wanted = min(self.workers, sum(not worker.idle for worker in workers) + len(waiting))
+                        workers += [place.hire() for _ in range(wanted - len(workers))]
                     for worker in workers:
                         worker.leave_unwanted()
-                        if worker.free and (self.stopping or not waiting):
+                        if worker.idle and (self.stopping or not waiting):
                             worker.take(None)
                         elif worker.free:
                             yield from self._employ(worker, waiting)
-                    for worker in wait_for_news(workers):
+                    for worker in place.wait(workers):
                         for job in worker.news(waiting, self.stopping):
                             self._keep_ending(job)
                             yield job
                     yield None
+                    self._check_folder(workers)
                     if signals and not self.stopping:
                         self.stopping = True
                         for worker in workers:
-                            worker.process.terminate()  # it saves the state of its run first
+                            worker.stop()  # it saves the state of its run first
                     elif len(signals) > 1:
                         raise KeyboardInterrupt
-                    crashed = sum(worker.crashed for worker in workers)
                     workers = [worker for worker in workers if worker.alive]
-                    if not self.stopping:
-                        workers += [Worker(self.data_dir) for _ in range(min(crashed, len(waiting)))]
                 if self.more is not None:
                     self.write_list()  # without what was left
                 if self.stopping:
@@ -175,6 +183,16 @@ class Grid:
         wanted = {job.experiment.key: job.experiment for job in self.all if not job.given_up}
         to_come = {"to_come": count} if (count := self.to_come()) else {}
         write_grid(self.folder, wanted.values(), {**self.about, **to_come})
+
+    def _check_folder(self, workers: Iterable[Worker]) -> None:
+        """End if somebody has removed the folder: what workers put there since is not what a command goes on with."""
+        if (self.folder / GRID).exists():
+            return
+        for worker in workers:
+            worker.kill()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.write_list()
+        raise SelfReminderError(f"{self.folder} was removed while its runs were under way: run the same command again")
 
     def _employ(self, worker: Worker, waiting: deque[Job]) -> Iterator[Job]:
         """Give a worker the first job that nobody has; yields those that others have finished meanwhile."""

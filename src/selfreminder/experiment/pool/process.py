@@ -15,10 +15,11 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from selfreminder import __version__
 from selfreminder._base.atomic import write_text
+from selfreminder._base.checked import DAMAGE, with_check, without_check
 from selfreminder._base.lock import LockedError, locked
 from selfreminder.experiment.records import STATE
 from selfreminder.experiment.spec import Experiment
@@ -141,12 +142,21 @@ class Job:
         return None if whole is None or self.progress is None else whole * (1 - self.progress.fraction)
 
 
+class Line(Protocol):
+    """A line between a worker and its parent, over which each sends the other words."""
+
+    def send(self, word: Any, /) -> None: ...
+    def recv(self) -> Any: ...
+    def poll(self) -> bool: ...
+
+
 class Worker:
-    """A worker process, which takes one job after the other."""
+    """A worker process, which takes one job after the other. Elsewhere than on this machine, it is a subclass."""
 
     def __init__(self, data_dir: str | None, first: list[Experiment] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
+        here, theirs = context.Pipe()
+        self.connection: Line = here
         arguments = (theirs, data_dir, first or [])
         self.process: SpawnProcess = context.Process(target=_start, args=arguments, daemon=True)
         # A Ctrl-C while the child starts is for the parent alone; the child takes the mask over.
@@ -157,21 +167,27 @@ class Worker:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        self.job: Job | None = None
-        self.alive, self.crashed = True, False
-        self._leaving = False
+
+    job: Job | None = None
+    alive = True
+    _leaving = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has no job."""
+        return self.alive and self.job is None
 
     @property
     def free(self) -> bool:
-        """Whether it waits for a job."""
-        return self.alive and self.job is None
+        """Whether it can take a job at once."""
+        return self.idle
 
     def take(self, job: Job | None) -> None:
         """Let it start on a job; None: let it end."""
         with suppress(OSError):  # if it is gone, `news` will say so
             self.connection.send(None if job is None else (job.experiment, job.folder))
         if job is None:
-            self.process.join()
+            self._join()
             self.alive = False
         else:
             self.job, job.started, job.first_fraction = job, time.monotonic(), None
@@ -197,8 +213,8 @@ class Worker:
             return
         self.job = None
         if word is None or isinstance(word, Stopped):  # gone, or told to go by somebody
-            self.process.join()
-            self.alive, self.crashed = False, True
+            self._join()
+            self.alive = False
         if job is None:
             return
         if isinstance(word, Done | Failed | Left):
@@ -209,12 +225,12 @@ class Worker:
             job.started = None
             waiting.append(job)
         else:
-            job.deaths, job.started = job.deaths + 1, None
+            how = self._explain_death()
+            job.deaths, job.started = job.deaths + (how is not None), None
             if job.deaths < _MOST_DEATHS:
                 waiting.appendleft(job)
             else:
-                reason = f"its process died {job.deaths} times (exit code {self.process.exitcode})"
-                job.answer = Failed(reason, "died")
+                job.answer = Failed(f"its process died {job.deaths} times ({how})", "died")
         yield job
 
     def _newest(self) -> object:
@@ -228,6 +244,18 @@ class Worker:
             word = self.connection.recv()
         return word
 
+    def stop(self) -> None:
+        """Ask it to save the state of its run and to end."""
+        self.process.terminate()
+
+    def _join(self) -> None:
+        """Wait for the end of a worker that ends by itself."""
+        self.process.join()
+
+    def _explain_death(self) -> str | None:
+        """Say how it died; None if its run cannot have been the reason."""
+        return f"exit code {self.process.exitcode}"
+
     def kill(self) -> None:
         """End it at once."""
         self.process.kill()
@@ -240,10 +268,45 @@ def _start(connection: Connection, data_dir: str | None, first: list[Experiment]
     work(connection, data_dir, first)
 
 
-def wait_for_news(workers: list[Worker]) -> list[Worker]:
-    """Wait a little for workers that have something to say; returns those."""
-    by_connection: dict[Any, Worker] = {worker.connection: worker for worker in workers if worker.alive}
-    return [by_connection[connection] for connection in wait(list(by_connection), timeout=0.25)]
+class Place(Protocol):
+    """Where the workers of a grid are."""
+
+    def begin(self, experiments: list[Experiment], first: list[Experiment], folder: Path) -> None:
+        """Make sure that these experiments can be run there; workers check those of `first` before they train."""
+        ...
+
+    def count(self) -> int | None:
+        """Count the workers that there can be now; None where the machine at hand says it."""
+        ...
+
+    def hire(self) -> Worker:
+        """Start a worker."""
+        ...
+
+    def wait(self, workers: list[Worker]) -> list[Worker]:
+        """Wait a little for workers that have something to say; returns those."""
+        ...
+
+
+@dataclass
+class Local:
+    """The cores of this machine."""
+
+    data_dir: str | None = None
+    _first: list[Experiment] = field(default_factory=list)
+
+    def begin(self, experiments: list[Experiment], first: list[Experiment], folder: Path) -> None:
+        self._first = first
+
+    def count(self) -> int | None:
+        return None
+
+    def hire(self) -> Worker:
+        return Worker(self.data_dir, self._first)
+
+    def wait(self, workers: list[Worker]) -> list[Worker]:
+        by_connection: dict[Any, Worker] = {worker.connection: worker for worker in workers if worker.alive}
+        return [by_connection[connection] for connection in wait(list(by_connection), timeout=0.25)]
 
 
 @contextmanager
@@ -261,8 +324,8 @@ def signals_noted() -> Iterator[list[int]]:
 def read_failure(folder: Path) -> Failed | None:
     """Read why a run failed the last time; None if it did not, or nobody can tell."""
     try:
-        return Failed(**json.loads((folder / FAILURE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        return Failed(**without_check(json.loads((folder / FAILURE).read_text(encoding="utf-8"))))
+    except (OSError, *DAMAGE):
         return None
 
 
@@ -275,7 +338,7 @@ def keep_failure(folder: Path, failed: Failed) -> Failed:
     with suppress(OSError, LockedError):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder, patience=0.0):
-            write_text(folder / FAILURE, json.dumps(asdict(failed), indent=1) + "\n")
+            write_text(folder / FAILURE, json.dumps(with_check(asdict(failed)), indent=1) + "\n")
     return failed
 
 

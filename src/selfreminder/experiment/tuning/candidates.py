@@ -29,6 +29,12 @@ STRENGTHS = {
     "ewc": (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0),
     "generative-replay": (0.3, 1.0, 3.0),
     "hat": (0.1, 0.3, 0.75, 1.5, 2.5),
+    "fsr-refresh": (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    "si": (0.1, 1.0, 10.0, 30.0, 100.0),
+    "mas": (0.001, 0.003, 0.01, 0.03, 0.1),
+    "imm": (0.0, 0.0001, 0.001, 0.01),
+    "den": (0.0001, 0.001, 0.01),
+    **dict.fromkeys(("er", "er-ace", "der", "derpp", "cls-er"), (0.1, 0.3, 1.0, 3.0, 10.0)),
 }
 STEP_SIZES = {
     "adam": (0.0001, 0.0004, 0.0008, 0.0016),
@@ -37,9 +43,12 @@ STEP_SIZES = {
 }
 """by optimiser, and for HAT's protocol"""
 SAMPLERS = ("grid", "tpe")
-_STREAM = ("benchmark", "method", "seed", "data", "images", "tasks", "split_into")
-_FIXED = (*_STREAM, "validation", "probe", "device", "options")
-TUNABLE = tuple(f.name for f in fields(Experiment) if f.name not in (*_FIXED, "per_class", "per_task", "budget"))
+_STREAM = ("benchmark", "method", "seed", "data", "images", "tasks", "split_into", "hed", "test_after")
+_FIXED = (*_STREAM, "validation", "probe", "device", "precision", "processes", "options")
+_SIZES = ("per_class", "per_task", "budget", "items")
+TUNABLE = tuple(f.name for f in fields(Experiment) if f.name not in (*_FIXED, *_SIZES))
+USUAL_TRIALS = 20
+"""of each method, where a sampler chooses them"""
 _FIRST_SEED = 100
 """seeds that no comparison uses begin here"""
 
@@ -91,7 +100,12 @@ class Candidates:
 
     def runs(self, settings: Mapping[str, Any]) -> list[Experiment]:
         """List a trial's runs, one for each seed."""
-        return self._with_seeds(replace(self.base, **settings))
+        return self._with_seeds(change(self.base, settings))
+
+    def has(self, run: Experiment) -> bool:
+        """Tell whether a run is one of a trial, whatever its settings are."""
+        usual = {name: values[0] for name, values in self.values.items()}
+        return run.seed in self.seeds and change(replace(run, seed=self.base.seed), usual) == self.base
 
     @property
     def reference_runs(self) -> list[Experiment]:
@@ -146,8 +160,9 @@ class Tuning:
         if self.sampler not in SAMPLERS:
             raise unknown("sampler", self.sampler, SAMPLERS)
         for name in (*self.fields, *self.values):
-            if name not in TUNABLE:
-                raise unknown("field", name, TUNABLE)
+            if name not in TUNABLE and not any(name in list_options(method) for method in self._methods):
+                options = {option for method in self._methods for option in list_options(method)}
+                raise unknown("field", name, [*TUNABLE, *sorted(options)])
         for name in self.values:
             if self.fields and name not in self.fields:
                 raise SelfReminderError(f"there are values of {name}, but the fields are {', '.join(self.fields)}")
@@ -176,13 +191,43 @@ class Tuning:
         """Whether a table can say what is chosen: it has what is a method's own."""
         return all(name in METHOD_FIELDS for candidates in self.candidates for name in candidates.values)
 
+    @property
+    def count(self) -> int | None:
+        """How many trials each method has, at most; None: as many as there are combinations."""
+        return None if self.sampler == "grid" else self.trials or USUAL_TRIALS
+
+    @property
+    def prunes(self) -> bool:
+        """Whether trials that fall behind are ended."""
+        return self.sampler != "grid" if self.prune is None else self.prune
+
+    def list_runs(self, done: Sequence[Experiment] = ()) -> list[Experiment]:
+        """List all runs before any trial is asked for; where a sampler chooses, runs of about the same cost.
+
+        Args:
+            done: runs that there are: with a sampler, they are of its trials.
+        """
+        found: list[Experiment] = []
+        for candidates in self.candidates:
+            found += candidates.reference_runs
+            if self.count is None:
+                found += [run for settings in candidates.combine() for run in candidates.runs(settings)]
+                continue
+            tried = [run for run in done if candidates.has(run)]
+            found += tried
+            to_come = range(self.count * len(candidates.seeds) - len(tried))
+            # Of seeds that no trial has: nobody has made them.
+            found += [replace(candidates.base, seed=candidates.seeds[-1] + 1 + each) for each in to_come]
+        return list({run.key: run for run in found}.values())
+
     @cached_property
     def _methods(self) -> list[str]:
         return list(self.comparison.methods or dict.fromkeys(e.method for e in self.comparison.experiments))
 
     def _fields_of(self, method: str) -> list[str]:
         if asked := self.fields or tuple(self.values):
-            return [name for name in dict.fromkeys(asked) if uses(method, name)]
+            own = list_options(method)
+            return [name for name in dict.fromkeys(asked) if (uses(method, name) if name in TUNABLE else name in own)]
         if uses(method, "strength"):
             return ["strength"]
         return ["lr"] if method == "sgd" and self.comparison.defaults.lr is None else []
@@ -200,7 +245,7 @@ class Tuning:
         return Candidates(
             comparison=comparison,
             # Without what the table has by now of the tuned fields: the study is the same one whatever that is.
-            base=replace(base, seed=_FIRST_SEED, **{name: listed[0] for name, listed in values.items()}),
+            base=change(replace(base, seed=_FIRST_SEED), {name: listed[0] for name, listed in values.items()}),
             values=values,
             seeds=tuple(range(_FIRST_SEED, _FIRST_SEED + self.seeds)),
             reference=self._comparison_of("adam").experiments[0] if method == "sgd" and names == ["lr"] else None,
@@ -208,13 +253,35 @@ class Tuning:
 
     def _values_of(self, base: Experiment, name: str) -> tuple[Any, ...]:
         usual = {
-            "strength": STRENGTHS.get(base.method, ()),
+            "strength": STRENGTHS.get(base.method) or _around(method_facts(base.method).strength),
             "lr": STEP_SIZES["plateau" if base.plateau else _optimizer(base)],
         }
         values = tuple(dict.fromkeys(self.values.get(name) or usual.get(name, ())))
         if not values:
             raise SelfReminderError(f"{base.method}: {name} has no usual candidates: give some, --values {name}=…")
         return tuple(sorted(values)) if is_numeric(values) else values
+
+
+def list_options(method: str) -> list[str]:
+    """List a method's own options: its settings that no experiment has.
+
+    >>> list_options("fsr-distill")
+    ['temperature', 'mode']
+    """
+    shared = {*(each.name for each in fields(Experiment)), "size"}
+    return sorted({name for name in method_facts(method).settings if name not in shared}, reverse=True)
+
+
+def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
+    """Give an experiment other values of fields, or of its method's own options."""
+    own = {name: value for name, value in settings.items() if name not in TUNABLE}
+    rest = {name: value for name, value in settings.items() if name in TUNABLE}
+    return replace(experiment, **rest, options={**experiment.options, **own}) if own else replace(experiment, **rest)
+
+
+def _around(strength: float | None) -> tuple[float, ...]:
+    """The usual candidates of a method that nobody has tried: its default, and up to a hundred times more or less."""
+    return () if strength is None else tuple(float(f"{strength * factor:g}") for factor in (0.01, 0.1, 1, 10, 100))
 
 
 def is_numeric(values: Sequence[Any]) -> bool:

@@ -8,7 +8,7 @@ adam's; if none is, the largest.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,6 +78,7 @@ class Search:
         data_dir: str | None = None,
         retry_failed: bool = False,
         about: Mapping[str, Any] | None = None,
+        make_grid: Callable[..., Grid] = Grid,
     ) -> None:
         storage = open_journal(folder)
         self.studies = [Study(candidates, tuning, storage) for candidates in tuning.candidates]
@@ -86,7 +87,7 @@ class Search:
             if not study.open:
                 study.ask()  # one of each method, so that all are checked before any is trained
             runs += [*study.candidates.reference_runs, *study.runs]
-        self.grid = Grid(
+        self.grid = make_grid(
             {run.key: run for run in runs}.values(),
             folder,
             jobs,

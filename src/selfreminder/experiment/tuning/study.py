@@ -28,7 +28,6 @@ except ImportError as error:
     missing = "tomlkit" if error.name == "tomlkit" else "Optuna"
     raise MissingExtraError(f"tuning needs {missing}: pip install 'selfreminder[tune]'") from None
 
-_USUAL_TRIALS = 20
 _BEYOND = 3.0
 """how far tpe goes beyond the candidates, as a factor"""
 _TO_COMPARE_WITH = 4
@@ -92,15 +91,15 @@ class Study:
     def __init__(self, candidates: Candidates, tuning: Tuning, storage: JournalStorage) -> None:
         self.candidates, self._storage, self._is_grid = candidates, storage, tuning.sampler == "grid"
         # So many trials count: of tpe, the journal may have more, by a command that asked for more.
-        self._count = len(candidates.combine()) if self._is_grid else tuning.trials or _USUAL_TRIALS
+        self._count = tuning.count or len(candidates.combine())
         self._distributions = {k: _distribute(v, self._is_grid) for k, v in candidates.values.items()}
-        is_pruned = not self._is_grid if tuning.prune is None else tuning.prune
-        self.prunes = is_pruned and candidates.reference is None  # the rule for sgd does not take the best
+        self.prunes = tuning.prunes and candidates.reference is None  # the rule for sgd does not take the best
         self._pruner = optuna.pruners.MedianPruner(_TO_COMPARE_WITH, n_warmup_steps=candidates.base.tasks // 3)
         self.name = f"{candidates.name}-{tuning.sampler}-{candidates.digest(tuning.sampler, self.prunes)}"
         self._study = optuna.create_study(
             storage=storage, study_name=self.name, direction="maximize", load_if_exists=True
         )
+        self._check_trials()
         if self._is_grid:
             known = [self._settings(trial) for trial in self._trials]
             for settings in candidates.combine():
@@ -115,6 +114,17 @@ class Study:
                 self._begin(trial)
             elif trial.state == TrialState.RUNNING:  # killed before it was all there
                 self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _check_trials(self) -> None:
+        """Refuse trials that nobody can have asked for: Optuna's journal has no check of its own."""
+        for trial in self._trials:
+            whole = trial.params.keys() == self.candidates.values.keys()
+            if whole and (not self._is_grid or self._settings(trial) in self.candidates.combine()):
+                continue
+            if trial.state != TrialState.RUNNING or whole:
+                raise SelfReminderError(
+                    f"{JOURNAL} is damaged (it has a trial of {trial.params}): remove it; runs that are done stay so"
+                )
 
     @property
     def to_come(self) -> int:
@@ -177,7 +187,8 @@ class Study:
         if _is_done(trial):
             done = read_done(self.candidates.runs(settings), folder)
             by_seed = tuple(self.candidates.curve(records)[-1] for records in done)
-            return TrialResult(settings, "done", trial.value, by_seed)
+            # Records have checks, the journal has none: its number counts only where they are gone.
+            return TrialResult(settings, "done", self.candidates.score(done) if done else trial.value, by_seed)
         if trial.state == TrialState.COMPLETE:
             return TrialResult(settings, "diverged")
         return TrialResult(settings, "pruned" if trial.state == TrialState.PRUNED else "unfinished")

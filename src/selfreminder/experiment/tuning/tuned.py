@@ -1,9 +1,12 @@
 """Tables of what was chosen for each method: `tuned.toml`, which comes with selfreminder, and those of a user.
 
 A table has a section for each benchmark, scale and method. Reading comes first, and needs neither torch nor an extra;
-writing, which needs the extra `tune`, is below.
+writing, which needs the extra `tune`, is below. The first line of a table that was written has the hash of the rest:
+one that was cut short may still be TOML, and would leave a method with other strengths. One that somebody wrote by hand
+has no such line.
 """
 
+import hashlib
 import json
 import re
 import tomllib
@@ -24,9 +27,10 @@ from selfreminder.experiment.spec import parse_value
 TUNED = Path(__file__).with_name("tuned.toml")
 METHOD_FIELDS = ("strength", "lr", "optimizer", "weight_decay", "batch_size", "memory_batch", "over_tasks", "plateau")
 """fields of an experiment that are chosen for each method; a comparison has the others in common"""
-_SIZES = ("at_per_class", "at_per_task", "at_budget")
+_SIZES = ("at_per_class", "at_per_task", "at_budget", "at_items")
 _ABOUT = ("fields", "validation", "unfinished", "adams_newest", "by", "seeds", "trials", "sampler", "study", "command")
 _KNOWN = (*METHOD_FIELDS, *_ABOUT, "where", *_SIZES)
+_SEAL = "# sha256 of what follows: "
 _HEADER = "# Chosen on validation data by `selfreminder tune`: each section says by which command, and of what.\n"
 
 Table = dict[str, Any]
@@ -51,9 +55,14 @@ def find_tuned(
 
 
 def describe_untuned(
-    benchmark_name: str, scale: str, method: str, size: Size | None = None, table: Path | None = None
+    benchmark_name: str,
+    scale: str,
+    method: str,
+    size: Size | None = None,
+    table: Path | None = None,
+    extent: Mapping[str, Any] | None = None,
 ) -> str | None:
-    """Say which settings a method takes where none were chosen for this benchmark, scale and memory.
+    """Say which settings a method takes where none were chosen for this benchmark, scale, memory and `extent`.
 
     None where they were chosen, and for a method that has nothing to choose.
 
@@ -71,7 +80,8 @@ def describe_untuned(
     usual = Size(per_class=at.per_class)
     if size not in (None, usual) and uses(method, "per_class"):
         return f"{method} ({size}): what was chosen for {usual}"
-    if where := own.get("where"):
+    where = own.get("where", {})
+    if any((extent or {}).get(name) != value for name, value in where.items()):
         return f"{method}: what was chosen with {', '.join(f'{value} {name}' for name, value in where.items())}"
     return None
 
@@ -91,7 +101,7 @@ def locate_section(benchmark_name: str, scale: str, method: str, size: Size | No
 
 
 def read_table(path: Path) -> Table:
-    """Read a table, and check its names and types."""
+    """Read a table, and check that it is whole, and its names and types."""
     state = path.stat()
     return _read(path, state.st_mtime_ns, state.st_size)
 
@@ -100,7 +110,9 @@ def read_table(path: Path) -> Table:
 def _read(path: Path, *_version: int) -> Table:
     known = read_catalogue().benchmarks
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(_read_text(path))
+        if not table:
+            raise SelfReminderError("it has no sections: it was emptied or cut short")
         for name, section in table.items():
             if name not in (*known, "default"):
                 raise unknown("benchmark", name, (*known, "default"))
@@ -108,9 +120,35 @@ def _read(path: Path, *_version: int) -> Table:
             _check_tables((name,), section, {**scales, "method": methods.names()})
     except SelfReminderError as error:
         raise SelfReminderError(f"{path}: {error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SelfReminderError(f"{path} is no TOML: {error}") from None
     return table
+
+
+def _read_text(path: Path) -> str:
+    """Read the text of a table without its first line, if that is the hash of the rest; raises if it is another's."""
+    text = path.read_text(encoding="utf-8")
+    first, _, rest = text.partition("\n")
+    if _SEAL.strip("# ") not in first and path != TUNED:
+        return text
+    if first != _seal(rest):
+        on_purpose = "`make format` writes its first line anew" if path == TUNED else "take out its first line"
+        raise SelfReminderError(
+            f"it was cut short or edited since it was written: restore it, or, if that was on purpose, {on_purpose}"
+        )
+    return rest
+
+
+def _seal(text: str) -> str:
+    return _SEAL + hashlib.sha256(text.encode()).hexdigest()
+
+
+def seal_table(path: Path) -> None:
+    """Write the first line of a table anew, after somebody has edited it on purpose."""
+    text = path.read_text(encoding="utf-8")
+    first, _, rest = text.partition("\n")
+    body = rest if first.startswith(_SEAL) else text
+    write_text(path, f"{_seal(body)}\n{body}")
 
 
 def _check_tables(keys: Keys, section: Any, known: Mapping[str, Iterable[str]]) -> None:
@@ -172,10 +210,13 @@ def write_sections(path: Path, sections: Mapping[Keys, Mapping[str, Any]]) -> No
     """
     file = path.resolve()
     with locked(file.parent, lock=f".{file.name}.lock"):
-        text = path.read_text(encoding="utf-8") if path.exists() else _HEADER
+        try:
+            text = (_read_text(path) if path.exists() else "") or _HEADER
+        except SelfReminderError as error:
+            raise SelfReminderError(f"{path}: {error}") from None
         for keys, entry in sections.items():
             text = with_section(text, keys, entry, str(path))
-        write_text(path, text)
+        write_text(path, f"{_seal(text)}\n{text}")
 
 
 def with_section(text: str, keys: Keys, entry: Mapping[str, Any], name: str = "the table") -> str:

@@ -1,7 +1,13 @@
-"""The paper's claims as functions of records: each is held, not held, or there is not enough data.
+"""The paper's claims as functions of records: each is held, contradicted, or there are too few seeds to tell.
 
-A claim's rule is its function's docstring, written before the runs that it judges. `checks` says what its words mean.
-For all of them:
+A claim's rule is its function's docstring. Those of `forgetting` and `memory` were written before the runs that they
+judge; `read_again` and `text_alone` have others, written later, of claims whose first rule asks for more or less than
+the text says.
+`checks` says what the words of a rule mean. For all of them:
+
+- A claim is *held* where every check of its rule holds; *contradicted* where the interval of one lies wholly on the
+  other side of what is asked for; else there are *too few to tell*, and the verdict says how many seeds would tell if
+  means and spread stay as they are.
 
 - A claim is judged on the runs that its figure has in `paper.specs` at a scale, all of the methods and settings
   that it is about: if one is missing or not done, or its images are made up, or there is one seed where an interval
@@ -15,7 +21,29 @@ For all of them:
   them, with runs of their own, and the same rule judges those. The verdict is not touched by it.
 """
 
-from selfreminder.paper.claims import forgetting, memory
-from selfreminder.paper.claims.verdict import Claim, Tested, Verdict, as_json, judge, list_claims, summarize
+from selfreminder.paper.claims import forgetting, memory, read_again, text_alone
+from selfreminder.paper.claims.verdict import (
+    Claim,
+    Tested,
+    Verdict,
+    as_json,
+    judge,
+    list_claims,
+    summarize,
+    summarize_read_again,
+)
 
-__all__ = ["Claim", "Tested", "Verdict", "as_json", "forgetting", "judge", "list_claims", "memory", "summarize"]
+__all__ = [
+    "Claim",
+    "Tested",
+    "Verdict",
+    "as_json",
+    "forgetting",
+    "judge",
+    "list_claims",
+    "memory",
+    "read_again",
+    "summarize",
+    "summarize_read_again",
+    "text_alone",
+]

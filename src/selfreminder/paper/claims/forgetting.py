@@ -2,6 +2,7 @@
 
 from selfreminder.paper.claims.checks import (
     FAR,
+    Check,
     above,
     above_by,
     at_least,
@@ -82,7 +83,7 @@ def c5(runs: Runs) -> Finding:
     """
     ewc, adam = runs.lines("ewc", "adam")
     check_learned(ewc, than=adam)
-    logit = runs.line("fsr-logit")
+    logit = own_size(runs, "fsr-logit")
     return Finding(
         [
             at_least(2 * FAR, ewc.average(after=1), ewc.average()),
@@ -105,15 +106,17 @@ def c6(runs: Runs) -> Finding:
     """
     sgd, ewc, adam = runs.lines("sgd", "ewc", "adam")
     check_learned(sgd, ewc, than=adam)
-    logit = runs.line("fsr-logit")
-    return Finding(
-        [
-            far_above(sgd.first(after=1), sgd.first()),
-            at_most(FAR, ewc.average(after=1), ewc.average(after=3)),
-            above(ewc.average(after=3), ewc.average()),
-            at_least_equal(logit.average(), logit.average(after=1)),
-        ]
-    )
+    return Finding(check_colours(sgd, ewc, own_size(runs, "fsr-logit")))
+
+
+def check_colours(sgd: Line, ewc: Line, logit: Line) -> list[Check]:
+    """Check what is said of each method on colour CIFAR10."""
+    return [
+        far_above(sgd.first(after=1), sgd.first()),
+        at_most(FAR, ewc.average(after=1), ewc.average(after=3)),
+        above(ewc.average(after=3), ewc.average()),
+        at_least_equal(logit.average(), logit.average(after=1)),
+    ]
 
 
 @claim("C17", "permuted", "LwF costs a whole model and is weak when inputs change")
@@ -140,8 +143,14 @@ def c13a(runs: Runs) -> Finding:
     """At the end ρ of fsr-logit is above that of hat and that of ewc, with intervals above 0; ρ with joint training of
     the same seed. hat and ewc must have learned their newest tasks.
     """
-    joint, logit, sgd, *others = _own_width(runs, "joint", "fsr-logit", "sgd", "hat", "ewc")
+    sgd, *others = own_width(runs, "sgd", "hat", "ewc")
     check_learned(*others, than=sgd)
+    return compare_by_rho(runs)
+
+
+def compare_by_rho(runs: Runs) -> Finding:
+    """Compare fsr-logit with hat and ewc by ρ, at the figure's own width."""
+    joint, logit, *others = own_width(runs, "joint", "fsr-logit", "hat", "ewc")
     return Finding([above(logit.rho(joint), line.rho(joint)) for line in others])
 
 
@@ -150,7 +159,7 @@ def c13b(runs: Runs) -> Finding:
     """At the end ρ of fsr-logitlab is at least .03 above that of fsr-logit ("noticeably"), with an interval above 0.
     fsr-logit must have learned its newest tasks.
     """
-    joint, logit, with_labels, sgd = _own_width(runs, "joint", "fsr-logit", "fsr-logitlab", "sgd")
+    joint, logit, with_labels, sgd = own_width(runs, "joint", "fsr-logit", "fsr-logitlab", "sgd")
     check_learned(logit, than=sgd)
     return Finding([noticeably_above(with_labels.rho(joint), logit.rho(joint))])
 
@@ -162,8 +171,13 @@ def c13c(runs: Runs) -> Finding:
     above 0. Joint training has the same width and seed. hat must have learned its newest tasks at the figure's own
     width; that it does not on the small model is what is claimed.
     """
-    hat, sgd = _own_width(runs, "hat", "sgd")
+    hat, sgd = own_width(runs, "hat", "sgd")
     check_learned(hat, than=sgd)
+    return compare_small_models(runs)
+
+
+def compare_small_models(runs: Runs) -> Finding:
+    """Compare the lead of fsr-logit over hat on the smallest network with that on the figure's own."""
     ahead: list[Measurement] = []
     for width in runs.values("hat", "width"):
         joint, logit, hat = runs.lines("joint", "fsr-logit", "hat", width=width)
@@ -180,7 +194,7 @@ def c15(runs: Runs) -> Finding:
     """ρ of hat after task 1 is at least .05 (mean) below 0, with an interval below 0. That hat has not learned as
     fine-tuning has is what is claimed, so that it is not asked.
     """
-    hat, joint = _own_width(runs, "hat", "joint")
+    hat, joint = own_width(runs, "hat", "joint")
     ratio = hat.rho(joint, after=1)
     return Finding([above_by(_NEAR_ZERO, ratio.constant("as joint training", 0.0), ratio)])
 
@@ -195,9 +209,15 @@ def c16(runs: Runs) -> Finding:
     return Finding([above(hat.rho(joint), logit.rho(joint))])
 
 
-def _own_width(runs: Runs, *methods: str) -> list[Line]:
+def own_width(runs: Runs, *methods: str) -> list[Line]:
     """Find methods at the largest of the figure's widths: others are small models."""
     return [runs.line(method, width=runs.values(method, "width")[-1]) for method in methods]
+
+
+def own_size(runs: Runs, method: str) -> Line:
+    """Find a method with the largest of the figure's memories, the scale's own: others are within EWC's numbers."""
+    sizes = runs.values(method, "per_class")
+    return runs.line(method, **({"per_class": sizes[-1]} if len(sizes) > 1 else {}))
 
 
 def _count_bytes(*lines: Line) -> dict[str, float]:

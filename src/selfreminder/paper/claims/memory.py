@@ -6,7 +6,7 @@ Those of C14 compare selections of fsr-logit on non-linear MNIST: nobody is aske
 from statistics import correlation, fmean
 
 from selfreminder.metrics import diagonal
-from selfreminder.paper.claims.checks import above, at_least, at_least_equal, equal, noticeably_above
+from selfreminder.paper.claims.checks import Check, above, at_least, at_least_equal, equal, noticeably_above
 from selfreminder.paper.claims.runs import Line, Measurement, NotEnoughDataError, Runs, check_learned
 from selfreminder.paper.claims.verdict import Finding, claim
 
@@ -77,16 +77,28 @@ def c10(runs: Runs) -> Finding:
     largest, with an interval of the difference of differences above 0. fsr-distill and icarl must have learned their
     newest tasks at every size.
     """
-    adam, checks = runs.line("adam"), []
+    return Finding([*check_every_size(runs), *check_trend(runs)])
+
+
+def check_every_size(runs: Runs) -> list[Check]:
+    """Check that fsr-logit is above fsr-distill and icarl with every memory."""
+    return [above(ours, other) for pairs in _pair_by_size(runs) for ours, other in pairs]
+
+
+def check_trend(runs: Runs) -> list[Check]:
+    """Check that it is so by more with the smallest memory than with the largest."""
+    leads = [[ours.minus(other) for ours, other in pairs] for pairs in _pair_by_size(runs)]
+    return [above(smallest, largest) for smallest, *_, largest in leads]
+
+
+def _pair_by_size(runs: Runs) -> list[list[tuple[Measurement, Measurement]]]:
+    """Give fsr-logit beside fsr-distill, and beside icarl, with each memory from the smallest."""
+    adam, found = runs.line("adam"), []
     for name in ("fsr-distill", "icarl"):
-        differences = []
-        for size in runs.values(name, "per_class"):
-            logit, other = runs.lines("fsr-logit", name, per_class=size)
-            check_learned(other, than=adam)
-            checks.append(above(logit.average(), other.average()))
-            differences.append(logit.average().minus(other.average()))
-        checks.append(above(differences[0], differences[-1]))
-    return Finding(checks)
+        pairs = [runs.lines("fsr-logit", name, per_class=size) for size in runs.values(name, "per_class")]
+        check_learned(*(other for _, other in pairs), than=adam)
+        found.append([(logit.average(), other.average()) for logit, other in pairs])
+    return found
 
 
 @claim(
@@ -153,8 +165,8 @@ def c14a(runs: Runs) -> Finding:
     """With 1 point per class, the task average with herding at the end is above those with random, gradient and
     influence, with intervals above 0.
     """
-    herding = _average(runs, "herding", 1)
-    return Finding([above(herding, _average(runs, other, 1)) for other in ("random", "gradient", "influence")])
+    herding = average_with(runs, "herding", 1)
+    return Finding([above(herding, average_with(runs, other, 1)) for other in ("random", "gradient", "influence")])
 
 
 @claim("C14b", "selection", "herding is below random as points grow")
@@ -162,8 +174,8 @@ def c14b(runs: Runs) -> Finding:
     """At every size of the figure above 1 per class, the task average with random at the end is above that with
     herding, with an interval above 0.
     """
-    sizes = [size for size in _sizes(runs) if size > 1]
-    return Finding([above(_average(runs, "random", size), _average(runs, "herding", size)) for size in sizes])
+    sizes = [size for size in list_sizes(runs) if size > 1]
+    return Finding([above(average_with(runs, "random", size), average_with(runs, "herding", size)) for size in sizes])
 
 
 @claim("C14c", "selection", "gradient is not below random when the memory is small, and equals it when it is large")
@@ -172,8 +184,10 @@ def c14c(runs: Runs) -> Finding:
     paper has it above, "but not always with a significant margin"). At its largest size they are within 1 point of each
     other (mean), with an interval within ±3 points.
     """
-    smallest, *_, largest = _sizes(runs)
-    pairs = {size: (_average(runs, "gradient", size), _average(runs, "random", size)) for size in (smallest, largest)}
+    smallest, *_, largest = list_sizes(runs)
+    pairs = {
+        size: (average_with(runs, "gradient", size), average_with(runs, "random", size)) for size in (smallest, largest)
+    }
     return Finding([at_least(0, *pairs[smallest]), equal(*pairs[largest])])
 
 
@@ -184,16 +198,18 @@ def c14d(runs: Runs) -> Finding:
     """
     return Finding(
         [
-            above(_average(runs, other, size), _average(runs, "influence", size))
-            for size in _sizes(runs)
+            above(average_with(runs, other, size), average_with(runs, "influence", size))
+            for size in list_sizes(runs)
             for other in ("random", "herding", "gradient")
         ]
     )
 
 
-def _sizes(runs: Runs) -> list[int]:
+def list_sizes(runs: Runs) -> list[int]:
+    """List the sizes of memories in the figure."""
     return runs.values("fsr-logit", "per_class")
 
 
-def _average(runs: Runs, selection: str, size: int) -> Measurement:
+def average_with(runs: Runs, selection: str, size: int) -> Measurement:
+    """Measure the task average of fsr-logit with a selection, at the end."""
     return runs.line("fsr-logit", select=selection, per_class=size).average()

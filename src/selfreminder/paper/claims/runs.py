@@ -1,11 +1,14 @@
 """The runs that a claim is about, and the numbers that it takes from them: one for each seed."""
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from selfreminder.data import dataset
+from selfreminder.experiment.catalogue import uses
 from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
@@ -14,6 +17,8 @@ from selfreminder.paper.specs import WORDS, figure_runs
 from selfreminder.report.html import decimal
 from selfreminder.report.results import name_settings
 
+_FLOAT32 = 4
+"""bytes of a number"""
 NOT_LEARNED = 0.05
 """how far a method that has learned its newest tasks may be below fine-tuning"""
 
@@ -96,6 +101,11 @@ class Line:
         found = self._each(lambda run, t: self.measured(run, t, "bytes") / whole, after)
         return replace(found, who=f"the bytes of {self.name} to those of {other.name}", points=False)
 
+    def numbers(self, after: int | None = None) -> float:
+        """Count the numbers kept, see `count_numbers`; EWC's are as many as its bytes have room for."""
+        kept = count_numbers(self.runs[0].experiment, after)
+        return self.bytes(after) / _FLOAT32 if kept is None else kept
+
     def rho(self, joint: "Line", after: int | None = None) -> Measurement:
         """Measure the forgetting ratio, with joint training of the same seed."""
         bounds = {run.experiment.seed: run for run in joint.runs}
@@ -141,11 +151,13 @@ class Runs:
         self.figure = ""
         self._change: Change | None = None
         self._found = index_by_key(records)
+        self.used: dict[str, Records] = {}
+        """the runs that were found for a claim, by key"""
 
     def of_figure(self, name: str) -> "Runs":
         """Give the same records, seen as the runs of a figure."""
         other = copy.copy(self)
-        other.figure = name
+        other.figure, other.used = name, {}
         return other
 
     def changed(self, change: Change) -> "Runs":
@@ -159,7 +171,7 @@ class Runs:
 
         Raises NotEnoughDataError unless every run that the figure has of it is there, done, and of real data.
         """
-        wanted = [e for e in self._wanted(method) if all(_has(e, *setting) for setting in settings.items())]
+        wanted = self.wanted(method, **settings)
         name = name_settings(method, settings, WORDS)
         if any(e.has_generated_data for e in wanted):
             raise NotEnoughDataError(f"the images of {self.figure} are made up at scale {self.scale}")
@@ -167,6 +179,7 @@ class Runs:
         done = [record for record in found if record.done]
         if len(done) < len(wanted) or not wanted:
             raise LacksRunsError(f"{name} has {len(done)} of {len(wanted)} runs done in {self.figure}")
+        self.used |= {record.key: record for record in done}
         return Line(name, tuple(sorted(done, key=lambda record: record.experiment.seed)))
 
     def lines(self, *methods: str, **settings: Any) -> list[Line]:
@@ -175,11 +188,25 @@ class Runs:
 
     def values(self, method: str, setting: str) -> list[Any]:
         """List the values of a setting that the figure shows a method with, in order."""
-        return sorted({getattr(e, setting) for e in self._wanted(method)})
+        return sorted({getattr(e, setting) for e in self.wanted(method)})
 
-    def _wanted(self, method: str) -> list[Experiment]:
+    def wanted(self, method: str, **settings: Any) -> list[Experiment]:
+        """List the runs that the figure has of a method, with settings, whether they are done or not."""
         own = [e for e in figure_runs(self.figure, self.scale).values() if e.method == method]
-        return own if self._change is None else change_runs(own, self._change)
+        own = own if self._change is None else change_runs(own, self._change)
+        return [e for e in own if all(_has(e, *setting) for setting in settings.items())]
+
+
+def count_numbers(experiment: Experiment, after: int | None = None) -> int | None:
+    """Count the numbers of a memory after so many tasks as the paper does: an item's pixels and logits; None of others.
+
+    Where all tasks have all classes: as with one head.
+    """
+    if not uses(experiment.method, "per_class"):
+        return None
+    images = dataset(experiment.data_sets[0])
+    tasks = experiment.tasks if after is None else after
+    return tasks * (experiment.per_class or 0) * images.classes * (math.prod(images.shape) + images.classes)
 
 
 def check_learned(*lines: Line, than: Line, after: int | None = None) -> None:

@@ -1,5 +1,6 @@
 """Verdicts, and the list of claims that they are on."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,13 +8,14 @@ from inspect import getdoc
 from typing import Any, Literal, get_args
 
 from selfreminder import methods
+from selfreminder.experiment.processors import count_processors, describe_mixed
 from selfreminder.experiment.records import Records
 from selfreminder.paper.claims.checks import Check
 from selfreminder.paper.claims.runs import LacksRunsError, NotEnoughDataError, Runs
 from selfreminder.paper.likely_reasons import find_reasons
 from selfreminder.paper.specs import figure
 
-Judgement = Literal["held", "not held", "not enough data"]
+Judgement = Literal["held", "contradicted", "too few to tell", "not enough data"]
 _DIGITS = 6
 _FEW = 4
 """comparisons that a sentence can have; of more it has the closest"""
@@ -36,7 +38,13 @@ class Verdict:
     """its 95 % t interval, of differences paired by seed"""
     seeds: int = 0
     checks: tuple[Check, ...] = ()
-    """all differences that the rule is about: the claim holds where all of them do"""
+    """all differences that the rule is about: the claim holds where all of them do, and is contradicted by one"""
+    seeds_to_tell: int | None = None
+    """where there are too few to tell: how many would, if means and spread stay as they are; None: more than 1,000"""
+    read_again: "ReadAgain | None" = None
+    """of a rule that was written later than those of the other claims: of which claim, why and when"""
+    processors: Mapping[str, int] = field(default_factory=dict)
+    """how many of the runs that it is judged by were made on which kind"""
     untuned: tuple[str, ...] = ()
     """methods of the figure whose strength or step size nobody chose at this scale"""
     lacks_runs: bool = False
@@ -49,6 +57,7 @@ class Verdict:
         return {
             "claim": self.claim,
             "figure": self.figure,
+            **({} if self.read_again is None else {"read_again": vars(self.read_again)}),
             **self.found(),
             "untuned": list(self.untuned),
             "tested": [{"with": each.text, **each.verdict.found()} for each in self.tested],
@@ -60,6 +69,9 @@ class Verdict:
             "verdict": self.verdict,
             "sentence": self.sentence,
             "seeds": self.seeds,
+            "seeds_to_tell": self.seeds_to_tell,
+            "processors": dict(self.processors),
+            "mixed": describe_mixed(self.processors),
             "margin": _plain(self.margin),
             "interval": _plain(self.interval),
             "numbers": {name: _plain(self.numbers[name]) for name in sorted(self.numbers)},
@@ -70,7 +82,8 @@ class Verdict:
                     "margin": _plain(check.margin),
                     "interval": _plain(check.interval),
                     "rule": check.rule,
-                    "holds": check.holds,
+                    "outcome": check.outcome,
+                    "seeds_to_tell": check.seeds_to_tell,
                 }
                 for check in self.checks
             ],
@@ -95,6 +108,19 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class ReadAgain:
+    """Why and when a claim got another rule: the first stays, both are judged."""
+
+    claim: str
+    """the id of the claim whose text was read again"""
+    why: str
+    """what the first rule asks for that the text does not, or the other way round"""
+    date: str
+    knew_verdicts: bool = True
+    """whoever wrote it knew the verdicts of the first rules at scale small; else no number of ours"""
+
+
+@dataclass(frozen=True)
 class Claim:
     """A claim of the paper, the figure it is read from, and the rule by which it is judged."""
 
@@ -102,6 +128,7 @@ class Claim:
     text: str
     figure: str
     finding: Callable[[Runs], Finding]
+    read_again: ReadAgain | None = None
 
     @property
     def rule(self) -> str:
@@ -111,47 +138,69 @@ class Claim:
     def __call__(self, runs: Runs) -> Verdict:
         """Judge it in these runs."""
         untuned = tuple(figure(self.figure).untuned(runs.scale))
+        own = runs.of_figure(self.figure)
         try:
-            found = self.finding(runs.of_figure(self.figure))
+            found = self.finding(own)
         except NotEnoughDataError as reason:
             said, lacks_runs = f"Not enough data: {reason}.", isinstance(reason, LacksRunsError)
-            return Verdict(
-                self.id, self.text, "not enough data", said, self.figure, untuned=untuned, lacks_runs=lacks_runs
-            )
-        # One that holds just so, such as all of all classes, could not hold better: it says less than the others.
-        closest = min(found.checks, key=lambda check: (check.holds, check.holds and not check.slack, check.slack))
+            without = Verdict(self.id, self.text, "not enough data", said, self.figure, read_again=self.read_again)
+            return replace(without, untuned=untuned, lacks_runs=lacks_runs)
+        closest = min(found.checks, key=_order)
         compared = {s.label: s.mean for check in found.checks for s in (check.above, check.below)}
         return Verdict(
             id=self.id,
             claim=self.text,
-            verdict="held" if closest.holds else "not held",
-            sentence=_sentence(closest, found.checks),
+            verdict=closest.outcome,
+            sentence=_sentence(closest, found.checks, needed := _count_seeds(found.checks)),
             figure=self.figure,
             numbers={**compared, **found.numbers},
             margin=closest.margin,
             interval=closest.interval,
             seeds=closest.seeds,
             checks=tuple(found.checks),
+            seeds_to_tell=needed,
+            processors=count_processors(record.versions for record in own.used.values()),
+            read_again=self.read_again,
             untuned=untuned,
         )
+
+
+def _order(check: Check) -> tuple[int, bool, float]:
+    """Order checks by what they mean for their claim, that which decides it first."""
+    # One that holds just so, such as all of all classes, could not hold better: it says less than the others.
+    kind = ("contradicted", "too few to tell", "held").index(check.outcome)
+    return kind, check.holds and not check.slack, check.slack
+
+
+def _count_seeds(checks: Sequence[Check]) -> int | None:
+    """Count the seeds that would decide a claim: one check contradicts it, or all have to hold."""
+    open_ones = [check for check in checks if check.outcome == "too few to tell"]
+    if not open_ones or any(check.outcome == "contradicted" for check in checks):
+        return None
+    against = [check for check in open_ones if not check.is_on_its_side]
+    counts = [math.inf if check.seeds_to_tell is None else check.seeds_to_tell for check in against or open_ones]
+    needed = min(counts) if against else max(counts)
+    return None if needed == math.inf else int(needed)
 
 
 _CLAIMS: dict[str, Claim] = {}
 
 
-def claim(id: str, figure_name: str, text: str) -> Callable[[Callable[[Runs], Finding]], Claim]:
+def claim(
+    id: str, figure_name: str, text: str, read_again: ReadAgain | None = None
+) -> Callable[[Callable[[Runs], Finding]], Claim]:
     """Make a function, whose docstring is the rule, the judge of a claim."""
 
     def register(finding: Callable[[Runs], Finding]) -> Claim:
-        _CLAIMS[id] = Claim(id, text, figure(figure_name).name, finding)
+        _CLAIMS[id] = Claim(id, text, figure(figure_name).name, finding, read_again)
         return _CLAIMS[id]
 
     return register
 
 
 def list_claims() -> list[Claim]:
-    """List all claims, in the order of their numbers."""
-    return sorted(_CLAIMS.values(), key=lambda claim: (int(re.sub(r"\D", "", claim.id)), claim.id))
+    """List all claims, in the order of their numbers; a rule that was written later follows the first of its claim."""
+    return sorted(_CLAIMS.values(), key=lambda claim: (int(re.findall(r"\d+", claim.id)[0]), claim.id))
 
 
 def judge(records: Iterable[Records], scale: str) -> list[Verdict]:
@@ -174,35 +223,52 @@ def as_json(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Any]]:
 
 
 def summarize(verdicts: Sequence[Verdict], scale: str) -> str:
-    """Say in one sentence what came out.
+    """Say in one sentence what came out by the first rules.
 
     >>> summarize([], "demo")
     '0 of 0 claims of the paper hold at scale demo.'
     """
-    held, others, lacking = (sum(verdict.verdict == group for verdict in verdicts) for group in get_args(Judgement))
-    said = [f"{held} of {len(verdicts)} claims of the paper {'holds' if held == 1 else 'hold'} at scale {scale}"]
-    said += [f"{others} {'does' if others == 1 else 'do'} not"] if others else []
+    first = [verdict for verdict in verdicts if verdict.read_again is None]
+    return _tally(first, f"of {len(first)} claims of the paper {{}} at scale {scale}")
+
+
+def summarize_read_again(verdicts: Sequence[Verdict]) -> str:
+    """Say in one sentence what came out by the rules that were written later; nothing if there are none."""
+    again = [verdict for verdict in verdicts if verdict.read_again is not None]
+    return f"Of the text read again: {_tally(again, f'of {len(again)} rules {{}}')}" if again else ""
+
+
+def _tally(verdicts: Sequence[Verdict], whole: str) -> str:
+    held, against, few, lacking = (sum(v.verdict == group for v in verdicts) for group in get_args(Judgement))
+    said = [f"{held} {whole.format('holds' if held == 1 else 'hold')}"]
+    said += [f"{against} {'is' if against == 1 else 'are'} contradicted"] if against else []
+    said += [f"{few} {'has' if few == 1 else 'have'} too few seeds to tell"] if few else []
     said += [f"{lacking} cannot be judged"] if lacking else []
     return "; ".join(said) + "."
 
 
-def _sentence(closest: Check, checks: Sequence[Check]) -> str:
+def _sentence(closest: Check, checks: Sequence[Check], needed: int | None) -> str:
     failing = sum(not check.holds for check in checks)
     if len(checks) <= _FEW:
         said = [_with_rule(check) for check in checks]
     elif not failing:
         said = [f"the closest of {len(checks)} comparisons: {_with_rule(closest)}"]
     else:
-        most = f"{failing} of {len(checks)} comparisons fail, this one most" if failing > 1 else ""
-        said = [f"{most or f'one of {len(checks)} comparisons fails'}: {_with_rule(closest)}"]
-    return " ".join(f"{_capital(each)}." for each in (*said, f"{closest.seeds} seeds"))
+        most = f"{failing} of {len(checks)} comparisons do not hold, this one least" if failing > 1 else ""
+        said = [f"{most or f'one of {len(checks)} comparisons does not hold'}: {_with_rule(closest)}"]
+    seeds = f"{closest.seeds} seeds"
+    if closest.outcome == "too few to tell":
+        seeds += (
+            f"; {'more than 1,000' if needed is None else f'about {needed:,}'} would tell, if means and spread stay"
+        )
+    return " ".join(f"{_capital(each)}." for each in (*said, seeds))
 
 
 def _with_rule(check: Check) -> str:
     beside_a_bound = check.above.is_bound or check.below.is_bound
     if check.holds and not check.is_limit and not beside_a_bound:
         return check.sentence
-    return f"{check.sentence} (asked for: {check.asked}{'' if check.holds else '; fails'})"
+    return f"{check.sentence} (asked for: {check.asked}{'' if check.holds else f'; {check.outcome}'})"
 
 
 def _capital(text: str) -> str:

@@ -1,0 +1,33 @@
+"""An example of each command, for the end of its --help."""
+
+EXAMPLES = {
+    "demo": "selfreminder demo",
+    "compare": "selfreminder compare permuted-mnist --methods adam,fsr-logit --per-class 10 --seeds 1",
+    "init": "selfreminder init --model shop:build --weights weights.safetensors --data old.npz",
+    "update": "selfreminder update --data new.npz --dry-run",
+    "check": "selfreminder check weights.safetensors",
+    "history": "selfreminder history --json",
+    "diff": "selfreminder diff 1 2",
+    "rollback": "selfreminder rollback",
+    "delete": "selfreminder delete --where site=B",
+    "drift": "selfreminder drift --data new.npz",
+    "export": "selfreminder export --onnx model.onnx",
+    "verify": "selfreminder verify",
+    "report": "selfreminder report runs/permuted-mnist-demo",
+    "run": "selfreminder run grid.toml --set epochs=5 --sweep strength=0.01,0.1",
+    "tune": "selfreminder tune permuted-mnist --methods ewc --values strength=10,30,100",
+    "reproduce": "selfreminder reproduce permuted",
+    "status": "selfreminder status runs/permuted-mnist-demo",
+    "budget": "selfreminder budget mnist-mlp",
+    "list": "selfreminder list --json",
+    "doctor": "selfreminder doctor",
+    "data list": "selfreminder data list",
+    "data get": "selfreminder data get mnist",
+    "data verify": "selfreminder data verify embedded-mnist",
+    "memory list": "selfreminder memory list memory.safetensors --where task=0,label!=3",
+    "memory show": "selfreminder memory show memory.safetensors --html memory.html",
+    "memory export": "selfreminder memory export memory.safetensors --out items",
+    "memory delete": "selfreminder memory delete memory.safetensors --older-than 90d",
+    "memory verify": "selfreminder memory verify memory.safetensors",
+}
+"""by the words that follow `selfreminder`"""

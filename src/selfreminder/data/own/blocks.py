@@ -1,0 +1,166 @@
+"""Tables that are read some rows after the other, as often as needed: they may be larger than memory."""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from selfreminder._base.errors import DataError
+from selfreminder.data.own.encoding import Columns
+from selfreminder.data.own.own_data import Progress, check_bad
+from selfreminder.data.own.tables import (
+    ROWS_AT_ONCE,
+    check_header,
+    find_delimiter,
+    import_parquet,
+    is_gap_text,
+    long_values,
+    parse_as,
+    parse_values,
+    read_batch,
+)
+
+_ALL_GAPS = "-"
+"""the kind of a column that has no value in some rows"""
+
+
+class Blocks:
+    """A table in blocks of rows. The kind of a column is that of all its blocks together.
+
+    Args:
+        path: of the file.
+        skip_bad: leave out rows that are not whole.
+        progress: told how many rows are read.
+    """
+
+    def __init__(self, path: Path, skip_bad: bool, progress: Progress | None) -> None:
+        self.path, self.skip_bad, self.progress = path, skip_bad, progress
+        self.kinds: dict[str, str] = {}
+        self.rows, self.skipped = 0, ()
+
+    def scan(self) -> None:
+        """Find the kinds of all columns, as numpy's letters, and count the rows."""
+        for block in self._raw():
+            for name, values in block.items():
+                found = self._find_kind(values)
+                self.kinds[name] = _join_kinds(self.kinds[name], found) if name in self.kinds else found
+            self.rows += len(next(iter(block.values())))
+            self._tell("rows looked at", self.rows)
+        self.kinds = {name: "O" if kind == _ALL_GAPS else kind for name, kind in self.kinds.items()}
+        if not self.rows:
+            raise DataError(f"{self.path} has no rows")
+
+    def read(self, names: Sequence[str], what: str = "rows read") -> Iterator[tuple[int, int, Columns]]:
+        """Give some columns block by block, each with its first row and the one after its last."""
+        start = 0
+        for block in self._raw():
+            end = start + len(next(iter(block.values())))
+            yield start, end, {name: self._cast(block[name], self.kinds[name]) for name in names}
+            self._tell(what, end)
+            start = end
+
+    def read_whole(self, names: Sequence[str]) -> Columns:
+        """Give some columns whole: as many as there is memory for."""
+        blocks = [block for _, _, block in self.read(names)]
+        return {name: np.concatenate([block[name] for block in blocks]) for name in names}
+
+    def _tell(self, what: str, done: int) -> None:
+        if self.progress:
+            self.progress(what, done, self.rows or None)
+
+    def _raw(self) -> Iterator[dict[str, Any]]:
+        raise NotImplementedError
+
+    def _find_kind(self, values: Any) -> str:
+        raise NotImplementedError
+
+    def _cast(self, values: Any, kind: str) -> np.ndarray:
+        raise NotImplementedError
+
+
+class CsvBlocks(Blocks):
+    """A CSV file in blocks: columns are lists of texts until their kind is known."""
+
+    def _raw(self) -> Iterator[dict[str, Any]]:
+        bad: list[str] = []
+        whole = 0
+        with self.path.open("rb") as file:
+            delimiter = find_delimiter(file.readline().decode(errors="replace"))
+        with self.path.open(encoding="utf-8-sig", newline="") as file, long_values():
+            reader = csv.reader(file, delimiter=delimiter)
+            try:
+                header = [name.strip() for name in next(reader, [])]
+                check_header(self.path, header)
+                names = [name or "index" for name in header]
+                while some := list(islice(_number_lines(reader), ROWS_AT_ONCE)):
+                    rows = [row for _, row in some if len(row) == len(header)]
+                    bad += [
+                        f"line {line} ({len(row)} values, the header has {len(header)})"
+                        for line, row in some
+                        if row and len(row) != len(header)
+                    ]
+                    whole += len(rows)
+                    if rows:
+                        yield {name: list(values) for name, values in zip(names, zip(*rows))}
+            except csv.Error as error:
+                raise DataError(f"{self.path}, line {reader.line_num}: {error}") from None
+            except UnicodeDecodeError:
+                raise DataError(
+                    f"{self.path}, after line {reader.line_num}: this is not UTF-8: save the file as UTF-8"
+                ) from None
+        check_bad(bad, whole + len(bad), f"rows of {self.path} are not whole", self.skip_bad)
+        self.skipped = tuple(bad)
+
+    def _find_kind(self, values: list[str]) -> str:
+        return _ALL_GAPS if all(map(is_gap_text, values)) else parse_values(values).dtype.kind
+
+    def _cast(self, values: list[str], kind: str) -> np.ndarray:
+        return parse_as(kind, values)
+
+
+class ParquetBlocks(Blocks):
+    """A Parquet file in blocks."""
+
+    def _raw(self) -> Iterator[dict[str, Any]]:
+        parquet = import_parquet()
+        try:
+            with parquet.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(ROWS_AT_ONCE):
+                    if batch.num_rows:
+                        yield read_batch(batch)
+        except (DataError, GeneratorExit):
+            raise
+        except Exception as error:  # what is damaged can raise anything
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DataError(f"{self.path} cannot be read as Parquet: {reason}") from None
+
+    def _find_kind(self, values: np.ndarray) -> str:
+        kind = values.dtype.kind
+        gaps = values == "" if kind == "O" else values != values  # NaN and NaT are like nothing, not even themselves
+        return _ALL_GAPS if np.all(gaps) else kind
+
+    def _cast(self, values: np.ndarray, kind: str) -> np.ndarray:
+        if values.dtype.kind == kind:
+            return values
+        if kind in "fM" and values.dtype.kind == "O":  # it has gaps only
+            return np.full(len(values), np.nan) if kind == "f" else np.full(len(values), "NaT", "datetime64[us]")
+        return values.astype(np.float64) if kind == "f" else values.astype(str).astype(object)
+
+
+def _number_lines(reader: Any) -> Iterable[tuple[int, list[str]]]:
+    for row in reader:
+        yield reader.line_num, row
+
+
+def _join_kinds(one: str, other: str) -> str:
+    """Give the kind that holds the values of two, and gaps where one has nothing else."""
+    kinds = {one, other}
+    if len(kinds) == 1:
+        return one
+    if _ALL_GAPS in kinds:
+        (kind,) = kinds - {_ALL_GAPS}
+        return "f" if kind in "biu" else kind
+    return "f" if kinds <= set("biuf") else "O"

@@ -1,0 +1,169 @@
+"""A user's own data, cut into pieces: the tasks of a stream."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from selfreminder._base.errors import DataError
+from selfreminder.data.limit import get_limit
+from selfreminder.data.mapped import MappedRows, iterate_rows
+from selfreminder.data.own import OwnData, find_kind, read_own_data
+from selfreminder.data.own.blocks import CsvBlocks, ParquetBlocks
+from selfreminder.data.own.cutting import find_times, name_tasks, order_tasks
+from selfreminder.data.own.inputs import join_inputs, load_tokenizer, make_encoding
+from selfreminder.data.own.kept import find_place, load_kept, make_room, save_kept
+from selfreminder.data.own.labels import name_labels
+from selfreminder.data.own.large_table import read_large_table
+from selfreminder.data.own.own_data import Progress
+from selfreminder.data.own.reading import Reading
+from selfreminder.data.own.room import Room, TooLargeError
+
+_BLOCKS = {"csv": CsvBlocks, "parquet": ParquetBlocks}
+_REFUSED = "8GB"
+"""of kinds of data that are read at once"""
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Data of one's own, cut into tasks: the rows of each, by name, in order."""
+
+    x: Tensor
+    """in memory, or `MappedRows` of a file if that would be too much"""
+    y: Tensor
+    classes: tuple[str, ...]
+    rows: dict[str, Tensor]
+    sha256: str
+    skipped: tuple[str, ...] = ()
+    times: Tensor | None = None
+    """(n,) int64, by which items are in order; None where they have none"""
+    place: Path | None = None
+    """the folder in the cache, of data that is read from there"""
+
+    @property
+    def nbytes(self) -> int:
+        """What the inputs take, in memory or in the cache."""
+        return self.x.array.nbytes if isinstance(self.x, MappedRows) else self.x.nbytes
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who is told of the progress; whoever it is, what is read is the same."""
+
+    tell: Progress | None = field(default=None, compare=False)
+
+
+def read_pieces(source: str, reading: str, listener: Listener = Listener()) -> Pieces:
+    """Read data and cut it into tasks; `reading` is JSON.
+
+    What is larger than memory is decoded once, into the cache, and read from there.
+    """
+    how = Reading.of(json.loads(reading or "{}"))
+    return _read_once(source, how, find_place(source, how), listener)
+
+
+@lru_cache(maxsize=2)  # runs of other seeds and methods have the same; the place tells files that have changed
+def _read_once(source: str, how: Reading, place: Path | None, listener: Listener) -> Pieces:
+    found = _load(place)
+    if found is None:
+        with make_room(place) as folder:
+            found = _read_anew(source, how, folder, listener.tell)
+            if isinstance(found.x, MappedRows) and place is not None:
+                _save(place, found)
+                found = _load(place) or found
+    if how.sha256 not in (None, found.sha256):
+        raise DataError(f"{source} has changed since these runs were begun: compare it in another folder")
+    return found
+
+
+def describe_pieces(pieces: Pieces) -> list[tuple[str, str, str]]:
+    """Describe the tasks of data: name, items, and the items of each class, or how many classes."""
+    rows = []
+    for name, at in pieces.rows.items():
+        labels, counts = pieces.y[at].unique(return_counts=True)
+        shown = ", ".join(f"{pieces.classes[int(k)]} {int(n)}" for k, n in zip(labels, counts))
+        most = f"{len(labels)} classes of {int(counts.min())} to {int(counts.max())} items"
+        rows.append((name, str(len(at)), shown if len(labels) <= 6 else most))
+    return rows
+
+
+def _read_anew(source: str, how: Reading, folder: Path | None, progress: Progress | None) -> Pieces:
+    try:
+        data, names = _read(source, how, folder, progress)
+    except TooLargeError:
+        kind, path = find_kind(source)
+        if kind not in _BLOCKS or folder is None:
+            raise
+        blocks = _BLOCKS[kind](path, how.skip_bad, progress)
+        data, names = read_large_table(blocks, how, Room(get_limit(), folder), source)
+    if data.labels is None:
+        raise DataError(f"{source} has no labels: name their column with --label")
+    x, y = join_inputs(data.inputs, data.encoding), data.labels
+    classes = data.classes or tuple(map(str, range(int(y.max()) + 1)))
+    present = y.unique()
+    if len(present) < 2:
+        raise DataError(f"{source} has one class, '{classes[int(present[0])]}': there is nothing to tell it from")
+    digest = hashlib.sha256(repr((x.shape, classes)).encode())
+    for rows in iterate_rows(x):
+        digest.update(rows.contiguous().numpy().data)
+    digest.update(y.numpy().data)
+    rows = {str(name): torch.from_numpy(np.flatnonzero(names == name)) for name in order_tasks(names)}
+    times = find_times(data.columns, len(data), how.by)
+    when = None if times is None else torch.from_numpy(times)
+    return Pieces(x, y, classes, rows, digest.hexdigest()[:16], data.skipped, times=when)
+
+
+def _read(source: str, how: Reading, folder: Path | None, progress: Progress | None) -> tuple[OwnData, np.ndarray]:
+    """Read one source, and give each item's task by name."""
+    kind, _ = find_kind(source)
+    is_table = kind in _BLOCKS or bool(how.categories or how.text)
+    by_folder = how.by == "folder"
+    if by_folder and kind != "folder":
+        raise DataError(f"{source} is no folder of folders: --by folder is for folder:PATH")
+    data = read_own_data(
+        source,
+        label=how.label,
+        inputs=None if is_table else how.inputs or None,
+        encoding=make_encoding(how) if is_table else None,
+        size=how.size,
+        channels=how.channels,
+        skip_bad=how.skip_bad,
+        limit=_REFUSED if kind in ("hf", "function") else get_limit(),
+        progress=progress,
+        by_folder=by_folder,
+        spill=folder,
+    )
+    if how.tokenizer:
+        tokens = load_tokenizer(data.columns, how)(data.columns)
+        data = replace(data, inputs={"x": tokens}, encoding=None)
+    if how.by == "class":
+        if data.labels is None:
+            raise DataError(f"{source} has no labels: name their column with --label")
+        return data, name_labels(data.labels, data.classes)
+    return data, name_tasks(data.columns, len(data), how.by, source)
+
+
+def _save(place: Path, pieces: Pieces) -> None:
+    assert isinstance(pieces.x, MappedRows)
+    task = np.zeros(len(pieces.y), np.int64)
+    for number, rows in enumerate(pieces.rows.values()):
+        task[rows.numpy()] = number
+    facts = {"tasks": list(pieces.rows), "classes": pieces.classes, "sha256": pieces.sha256, "skipped": pieces.skipped}
+    times = {} if pieces.times is None else {"times": pieces.times.numpy()}
+    save_kept(place, pieces.x, facts, {"labels": pieces.y.numpy(), "task": task, **times})
+
+
+def _load(place: Path | None) -> Pieces | None:
+    kept = load_kept(place)
+    if kept is None:
+        return None
+    x, facts, columns = kept
+    rows = {name: torch.from_numpy(np.flatnonzero(columns["task"] == k)) for k, name in enumerate(facts["tasks"])}
+    labels, skipped = torch.from_numpy(columns["labels"]), tuple(facts["skipped"])
+    times = torch.from_numpy(columns["times"]) if "times" in columns else None
+    return Pieces(x, labels, tuple(facts["classes"]), rows, facts["sha256"], skipped, times, place)

@@ -1,0 +1,1 @@
+"""What several methods are made of, none of which is a method itself."""
