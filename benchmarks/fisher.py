@@ -33,10 +33,11 @@ def forward_backward(model: nn.Module, x: Tensor, y: Tensor, size: int) -> None:
 def steps(model: nn.Module, method: Method, optimizer: torch.optim.Optimizer, data: Split) -> None:
     where = Step(1, 0, 0.0, torch.default_generator)
     for index in torch.arange(len(data)).split(STEP_BATCH):
-        loss = method.loss(model, Batch(data.x[index], data.y[index], None, index), where)
+        batch = Batch(data.x[index], data.y[index], None, index)
+        loss = method.loss(model, batch, where)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        method.after_backward(model, where)
+        method.after_backward(model, batch, where)
         optimizer.step()
 
 

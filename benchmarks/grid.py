@@ -9,6 +9,10 @@ their CPU seconds, which is what it would be then.
 1 − Σ (seconds of the runs) / (workers × wall): starting processes, handing out runs, waiting for the last one. Of the
 runs' own seconds, the share that is neither epochs nor evaluation: preparing data, saving, what a method does after a
 task. And how much the parent's memory grew from a tenth of the runs on.
+
+`ray`: the same runs by the local pool and by a Ray of its own on this machine, one after the other in each round, with
+as many workers; which is first changes from round to round. The median over rounds of the ratios of wall times within a
+round, and each one's share of the workers' wall time that is not the runs' own. Ray itself is started before.
 """
 
 import argparse
@@ -20,8 +24,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from selfreminder.experiment.cluster import open_place
 from selfreminder.experiment.pool.grid import Grid
-from selfreminder.experiment.pool.process import Done
+from selfreminder.experiment.pool.process import Done, Place
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.status import read_status
 
@@ -64,10 +69,10 @@ def workers_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def cost(experiments: list[Experiment], workers: int) -> Cost:
+def cost(experiments: list[Experiment], workers: int, place: Place | None = None) -> Cost:
     """Run a grid in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        grid, early = Grid(experiments, Path(folder), workers), memory()
+        grid, early = Grid(experiments, Path(folder), workers, place=place), memory()
         started, cpu = time.monotonic(), workers_cpu()
         for job in grid.run():
             if job is not None and sum(other.answer is not None for other in grid.all) <= len(grid.all) // 10:
@@ -104,15 +109,36 @@ def overhead(runs: int, workers: int) -> None:
     print(f"  growth of the parent          {found.growth / 1e6:.1f} MB")
 
 
+def ray(rounds: int, runs: int, workers: int, epochs: int) -> None:
+    place = open_place("ray")
+    experiments = [replace(RUN, seed=seed, epochs=epochs) for seed in range(runs)]
+    ratios: list[float] = []
+    shares: dict[str, list[float]] = {"local": [], "ray": []}
+    for current in range(rounds):
+        walls: dict[str, float] = {}
+        for name in ("local", "ray") if current % 2 == 0 else ("ray", "local"):
+            found = cost(experiments, workers, place if name == "ray" else None)
+            walls[name] = found.wall
+            shares[name].append(1 - found.own / (workers * found.wall))
+            print(f"round {current + 1}, {name}: {found.wall:.1f} s, runs of {found.own / runs:.1f} s", flush=True)
+        ratios.append(walls["ray"] / walls["local"])
+    print(f"{runs} runs, {workers} workers, wall time on Ray / local pool   {median(ratios):.3f}   (goal ≤ 1.10)")
+    for name, found in shares.items():
+        print(f"  not the runs' own, {name:<6}       {median(found):.1%}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("speedup", "overhead"), default="speedup")
-    parser.add_argument("--rounds", type=int, default=3, help="of speedup")
-    parser.add_argument("--runs", type=int, default=30, help="of overhead")
-    parser.add_argument("--workers", type=int, default=2, help="of overhead")
+    parser.add_argument("what", nargs="?", choices=("speedup", "overhead", "ray"), default="speedup")
+    parser.add_argument("--rounds", type=int, default=3, help="of speedup and ray")
+    parser.add_argument("--runs", type=int, default=30, help="of overhead and ray")
+    parser.add_argument("--workers", type=int, default=2, help="of overhead and ray")
+    parser.add_argument("--epochs", type=int, default=8, help="of ray: how long its runs are")
     asked = parser.parse_args()
     if asked.what == "speedup":
         speedup(asked.rounds)
+    elif asked.what == "ray":
+        ray(asked.rounds, asked.runs, asked.workers, asked.epochs)
     else:
         overhead(asked.runs, asked.workers)
 
