@@ -1,7 +1,6 @@
 """`docs/trust.md`, made of the campaign's table."""
 
 import json
-from itertools import groupby
 from typing import Any
 
 from chaos.campaign import BAD, FAULTS, NOTICED, ROOT
@@ -55,9 +54,11 @@ def render(rows: list[dict[str, Any]]) -> str:
         f"(the median is {shares[len(shares) // 2]:.0%}), and {_range(seconds, '.0f')} seconds for each fuzzed parser, "
         f"for which the long form has a minute. {str(len(bad) or 'None').capitalize()} of the faults did harm.\n",
     ]
-    for group, inside in groupby(rows, key=lambda row: row["group"]):
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["group"], []).append(row)
+    for group, listed in groups.items():
         parts.append(f"## {group}\n| fault | {' | '.join(_COLUMNS)} |\n|---|{'---:|' * len(_COLUMNS)}")
-        listed = list(inside)
         parts += [f"| {row['fault']} | {' | '.join(f'{row[kind]:,}' for kind in _COLUMNS)} |" for row in listed]
         measured = [(row["fault"], each) for row in listed for each in row["measured"]]
         if measured:
