@@ -43,8 +43,9 @@ STRENGTHS = {
     "class/si": 600.0,
     "class/mas": 1.0,
     "class/lwf": 1.0,
+    "class/lwf+unseen_as_zero": 1.0,
 }
-"""scenario and method: λ"""
+"""scenario, method and an option of it that is set: λ"""
 SEARCH_SEED = 100
 CANDIDATES = (0.3, 1.0, 3.0, 10.0, 30.0)
 """LwF's λ that are tried"""
@@ -77,9 +78,10 @@ def make_model(heads: Sequence[int], seed: int) -> Network:
 
 def learn(name: str, seed: int, strength: float | None, *, search: bool = False) -> dict[str, object]:
     """Learn all tasks, test all of them, and say what came of it; in a search, on images that are held out."""
-    began, (scenario, method_name) = time.process_time(), name.split("/")
+    began, (scenario, named) = time.process_time(), name.split("/")
+    method_name, *options = named.split("+")
     settings = {} if strength is None else {"strength": strength}
-    method = methods.build(method_name, {**settings, "seed": seed}, {})
+    method = methods.build(method_name, {**settings, "seed": seed}, dict.fromkeys(options, True))
     stream = make_stream(scenario, seed, 0.1 if search else 1e-4)
     model = method.prepare(make_model(stream.heads, seed), stream)
     how = Training(epochs=4, batch_size=128, optimizer="adam", lr=1e-3, weight_decay=0.0, seed=seed)
@@ -97,7 +99,7 @@ def main(path: Path, names: Sequence[str]) -> None:
     torch.set_num_threads(1)
     search = "--search" in names
     wanted = (
-        [(name, SEARCH_SEED, each) for name in STRENGTHS if name.endswith("/lwf") for each in CANDIDATES]
+        [(name, SEARCH_SEED, each) for name in STRENGTHS if "/lwf" in name for each in CANDIDATES]
         if search
         else [(name, seed, STRENGTHS[name]) for seed in SEEDS for name in names or STRENGTHS]
     )

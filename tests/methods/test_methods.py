@@ -13,8 +13,9 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks.color_cifar10 import recolour_images
 from selfreminder.benchmarks.mixture import mix_data_sets
-from selfreminder.benchmarks.models import build_model
-from selfreminder.benchmarks.stream import Stream, image_parts
+from selfreminder.benchmarks.models import build_model, set_outputs
+from selfreminder.benchmarks.scenario import arrange
+from selfreminder.benchmarks.stream import Split, Stream, Task, image_parts
 from selfreminder.experiment.catalogue import method_facts
 from selfreminder.methods.base import Batch, MemoryMethod, Method, Step
 from selfreminder.methods.generative_replay import GenerativeReplay
@@ -342,3 +343,33 @@ def test_there_is_one_reference_and_fine_tuning_is_named_by_its_optimizer() -> N
     facts = {name: method_facts(name) for name in methods.names()}
     assert [name for name, of in facts.items() if of.is_reference] == ["joint"]
     assert {name: of.optimizer for name, of in facts.items() if of.is_fine_tuning} == {"adam": "adam", "sgd": "sgd"}
+
+
+def test_classes_that_the_previous_model_did_not_have(digits: Stream) -> None:
+    """LwF leaves them alone, or gives them a probability of 0, so that being sure of them costs."""
+    parts = [Task(i, str(i), 2, digits[0].parts.each(lambda p, i=i: _two_classes(p, i)), head=i) for i in range(2)]
+    stream = arrange(Stream((2, 2), parts.__getitem__), "class")
+    losses = {}
+    for zero in (False, True):
+        method = methods.build("lwf", {"strength": 0.7}, {"unseen_as_zero": zero, "temperature": 3.0})
+        model = method.prepare(build_model("mnist-mlp", width=1 / 16, seed=5, heads=stream.heads), stream)
+        learn(model, method, stream, range(1))
+        previous = copy.deepcopy(model).eval()
+        set_outputs(model, stream[1].outputs)
+        data, rows = method.training_set(stream[1]), torch.arange(30)
+        batch = Batch(data.x[rows], data.y[rows], stream[1].head, rows)
+        with torch.no_grad():
+            for p in model.parameters():
+                p *= 1.5
+        losses[zero] = method.loss(model.train(), batch, Step(1, 0, 0.0, torch.Generator())).detach()
+        now, then = model(batch.x), previous(batch.x)[:, :2].detach()
+    p, entropy = (then / 3).softmax(1), F.cross_entropy(now, batch.y)
+    among_all = (p * (p.log() - (now / 3).log_softmax(1)[:, :2])).sum(1).mean()
+    torch.testing.assert_close(losses[False], entropy + 0.7 * kl(now[:, :2], then).mean(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(losses[True], entropy + 0.7 * among_all, rtol=1e-4, atol=1e-5)
+    assert losses[True] > losses[False] + 0.01
+
+
+def _two_classes(part: Split, index: int) -> Split:
+    rows = (part.y // 2 == index).nonzero().flatten()
+    return Split(part.x[rows], part.y[rows] - 2 * index)

@@ -2,7 +2,9 @@
 
 min  mean L(f(x), y)  +  λ mean KL(softmax(f_{T−1}(x)/τ) ‖ softmax(f(x)/τ)),  τ = 2, x of the current task
 
-With a head per task, the second term is summed over the heads of old tasks. It keeps a whole model.
+With a head per task, the second term is summed over the heads of old tasks. It keeps a whole model. Where one output
+grows, the previous model says nothing of the new classes; by `unseen_as_zero` its probability of them is 0, which holds
+the new classes back beside the old ones.
 """
 
 import copy
@@ -19,6 +21,8 @@ from selfreminder.methods.base import Batch, Method, Step
 from selfreminder.reminder.losses import distill
 
 _CHUNK = 1000
+_NEVER = -1e9
+"""the logit of what has no probability"""
 
 
 @dataclass(kw_only=True)
@@ -30,6 +34,8 @@ class Lwf(Method):
     """λ"""
     temperature: float = 2.0
     """τ"""
+    unseen_as_zero: bool = False
+    """the previous model's probability of classes that it did not have is 0; by default they take no part"""
 
     def __post_init__(self) -> None:
         self.check_above_0("temperature")
@@ -71,7 +77,10 @@ class Lwf(Method):
         said = self._said(batch.x, batch.head) if live else self._targets[model.training]
         for head, targets in enumerate(said):
             then = targets if live else targets.index_select(0, batch.rows)
-            now = model.heads(features, head)[:, : then.shape[1]]  # classes that came since have no target
+            now = model.heads(features, head)
+            if self.unseen_as_zero:
+                then = F.pad(then, (0, now.shape[1] - then.shape[1]), value=_NEVER)
+            now = now[:, : then.shape[1]]  # classes that came since have no target
             loss = loss + self.strength * distill(now, then, temperature=self.temperature).mean()
         return loss
 
