@@ -125,8 +125,8 @@ def kill_and_complete(shop: Path, times: int, seed: int) -> None:
         assert all(torch.equal(value, weights[name]) for name, value in store.current.read_weights().items())
 
 
-def test_kill_at_random_moments(shop: Path) -> None:
-    kill_and_complete(shop, times=3, seed=0)
+def test_kill_at_a_random_moment(shop: Path) -> None:
+    kill_and_complete(shop, times=1, seed=0)
 
 
 @pytest.mark.slow
