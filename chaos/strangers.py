@@ -93,7 +93,7 @@ class Parser(NamedTuple):
 
 
 def read_forged_memory(content: bytes) -> object:
-    """What is opened can be read, or else `verify` has called something good that is not."""
+    """What is opened can be read, or is refused in a line where it is read."""
     Path("memory.safetensors").write_bytes(content)
     memory = open_memory("memory.safetensors")
     try:
@@ -101,6 +101,8 @@ def read_forged_memory(content: bytes) -> object:
         return [x.decode().sum() for x in memory.inputs.values()], memory.draw(min(2, len(memory))) if len(
             memory
         ) else 0
+    except SelfReminderError:
+        raise
     except Exception as error:
         raise AssertionError(f"opened, but not readable: {type(error).__name__}: {error}") from error
 

@@ -4,6 +4,8 @@ import http.server
 import io
 import os
 import socketserver
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 from selfreminder import data
+from selfreminder._base.atomic import _machine
 from selfreminder._base.errors import DataError, SelfReminderError
 from selfreminder.data import source
 from selfreminder.data.readers import read_idx, write_idx
@@ -88,6 +91,21 @@ def test_from_a_mirror_with_progress(mirror: tuple[Path, str]) -> None:
     assert all(done == total for _, done, total in told)
     (folder / "a-ubyte.gz").unlink()
     assert contents(source.get(made(mirrors=(address,))), made()) == CONTENT  # from the cache now
+
+
+def test_what_a_kill_left_in_the_cache_goes(mirror: tuple[Path, str]) -> None:
+    """Also when nothing is missing any more: another process may have written the file meanwhile."""
+    folder, address = mirror
+    for name, content in CONTENT.items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    cache = source.get(made(mirrors=(address,)))["a-ubyte"].parent
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left, alive = (cache / f".a-ubyte.{_machine()}.{process}.0123abcd.part" for process in (dead.pid, os.getppid()))
+    left.touch()
+    alive.touch()
+    source.get(made(mirrors=(address,)))
+    assert alive.exists() and not left.exists()
 
 
 def test_npm_comes_after_the_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirror: tuple[Path, str]) -> None:

@@ -7,6 +7,7 @@ import random
 import re
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,22 +36,26 @@ def bomb(nbytes: int) -> bytes:
     return deflater.compress(bytes(nbytes)) + deflater.flush()
 
 
-def forge_item(path: Path, item: bytes, shape: list[int]) -> None:
-    """A memory of one deflated item; its hash is right."""
-    memory = make(1, codecs="raw+zlib")
+def forge_items(path: Path, items: Sequence[bytes], shape: list[int]) -> None:
+    """A memory of deflated items; its hash is right."""
+    memory = make(len(items), codecs="raw+zlib")
     columns = memory.columns | {
-        "inputs.x": torch.frombuffer(bytearray(item), dtype=torch.uint8),
-        "inputs.x.sizes": torch.tensor([len(item)], dtype=torch.int32),
+        "inputs.x": torch.frombuffer(bytearray().join(items), dtype=torch.uint8),
+        "inputs.x.sizes": torch.tensor([len(item) for item in items], dtype=torch.int32),
     }
     facts = {"schema": 2, **memory.facts, "inputs": {"x": {"codec": "raw+zlib", "dtype": "uint8", "shape": shape}}}
     tensor_file.write(path, columns, "selfreminder", facts)
 
 
 @pytest.mark.parametrize(
-    "shape", [[-1], [2**32], [2**16, 2**16], [2**30, 2], [0, 2**30, 2**30, 2**30], [1] * 99, [10**400], [30_000_000]]
+    "shape",
+    [
+        *([-1], [2**32], [2**16, 2**16], [2**30, 2], [0, 2**30, 2**30, 2**30], [1] * 99, [10**400], [30_000_000]),
+        *([], [0], [1], [999_999], [1000, 1001]),  # they are possible, but not of these items
+    ],
 )
 def test_shapes_that_an_item_cannot_have(shape: list[int], tmp_path: Path) -> None:
-    forge_item(tmp_path / "m", bomb(1_000_000), shape)
+    forge_items(tmp_path / "m", [bomb(1_000_000)], shape)
     with pytest.raises(MemoryFileError, match="holds no whole memory"):
         open_memory(tmp_path / "m")
     assert main(["memory", "verify", str(tmp_path / "m")]) == 2
@@ -65,9 +70,10 @@ def test_inflating_is_never_without_a_limit() -> None:
 
 @pytest.mark.parametrize("item", [bomb(5), bomb(10), bomb(9) + b"more", bomb(9)[:-1], b"\xff\xff\xff"])
 def test_verify_reads_every_item(item: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    forge_item(tmp_path / "good", bomb(9), [9])
+    forge_items(tmp_path / "good", [bomb(9), bomb(9)], [9])
     assert main(["memory", "verify", str(tmp_path / "good")]) == 0
-    forge_item(tmp_path / "m", item, [9])
+    forge_items(tmp_path / "m", [bomb(9), item], [9])
+    open_memory(tmp_path / "m")  # which looks at the first
     assert main(["memory", "verify", str(tmp_path / "m")]) == 2
     assert "damaged" in capsys.readouterr().err
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfreminder._base.atomic import replace_file
+from selfreminder._base.atomic import remove_stale, replace_file
 from selfreminder._base.errors import DataError, SelfReminderError
 from selfreminder.data.archive import DAMAGED, Progress, gunzip, list_members, open_tar, read_file, read_stream
 from selfreminder.data.dated import Dated
@@ -131,11 +131,12 @@ def get(
     data: DataSet, data_dir: str | os.PathLike[str] | None = None, progress: Progress | None = None
 ) -> dict[str, Path]:
     """Find all files of a data set; fetch what is not at hand into the cache. Nothing is checked: `read` does that."""
+    folder = cache_folder() / data.name
+    remove_stale(folder)
     found = find(data, data_dir)
     missing = [file for file in data.files if file.name not in found or is_archive(found[file.name])]
     if not missing:
         return found
-    folder = cache_folder() / data.name
     folder.mkdir(parents=True, exist_ok=True)
 
     def store(contents: Iterator[tuple[DataFile, bytes]]) -> dict[str, Path]:

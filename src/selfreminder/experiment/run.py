@@ -172,7 +172,7 @@ class _Run:
                     self._save(index, trained)
                 else:  # what ends the task changes the tensors, and may be stopped
                     trained = replace(trained, model=_copy(trained.model), optimizer=_copy(trained.optimizer))
-                kept, right = {} if saved else _copy(self.method.state_dict()), list(self.evaluation.right)
+                kept, right = None if saved else self.method.snapshot(), list(self.evaluation.right)
                 try:
                     started = time.monotonic()
                     if self.how.boundaries:
@@ -187,8 +187,8 @@ class _Run:
                         task, {"steps": trained.steps, "new_items": trained.new_items, "passes": self.passes.items}
                     )
                 except StoppedError:
-                    if not saved and not self.together.rank:
-                        RunState(index, trained, kept, right, self.records.sync()).save(self.folder)
+                    if kept is not None and not self.together.rank:
+                        RunState(index, trained, kept(), right, self.records.sync()).save(self.folder)
                     raise
                 train_state = TrainState(
                     model=self.model.state_dict(), optimizer={} if self.how.boundaries else train_state.optimizer

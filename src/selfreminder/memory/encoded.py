@@ -164,6 +164,8 @@ class Encoded:
             )
         if not good:
             raise SelfReminderError(f"what codec '{self.codec}' kept is not whole")
+        if self.sizes is not None and len(self):
+            self._inflate(torch.zeros(1, dtype=torch.int64))  # a shape that is not the items' own is not the first's
 
     # New ones from old --------------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -128,6 +129,11 @@ class Method:
     def state_dict(self) -> dict[str, Tensor]:
         """Give all that changes while training, by name."""
         return {}
+
+    def snapshot(self) -> Callable[[], dict[str, Tensor]]:
+        """Give what gives the `state_dict` of this moment later, whatever is changed meanwhile."""
+        kept = {name: tensor.clone() for name, tensor in self.state_dict().items()}
+        return lambda: kept
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from a `state_dict`; called before the model gets its weights back, so that one that grew can grow."""
@@ -257,10 +263,13 @@ class MemoryMethod(Method):
         return self.reminder.memory.nbytes
 
     def state_dict(self) -> dict[str, Tensor]:
-        memory = self.reminder.memory
-        facts = torch.frombuffer(bytearray(json.dumps(memory.facts).encode()), dtype=torch.uint8)
-        early = {} if self._early is None else {"early": self._early}
-        return {"memory.facts": facts, **memory.columns, **early}
+        return _list_state(self.reminder.memory, self._early)
+
+    def snapshot(self) -> Callable[[], dict[str, Tensor]]:
+        if type(self).state_dict is not MemoryMethod.state_dict:
+            return super().snapshot()
+        # A memory is never changed, but for another one. To list it takes time in proportion to the tasks so far.
+        return partial(_list_state, self.reminder.memory, self._early)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         facts = json.loads(bytes(state["memory.facts"].cpu().numpy()))
@@ -269,3 +278,8 @@ class MemoryMethod(Method):
 
     def save(self, folder: Path) -> None:
         self.reminder.save(folder / "memory.safetensors")
+
+
+def _list_state(memory: Memory, early: Tensor | None) -> dict[str, Tensor]:
+    facts = torch.frombuffer(bytearray(json.dumps(memory.facts).encode()), dtype=torch.uint8)
+    return {"memory.facts": facts, **memory.columns, **({} if early is None else {"early": early})}
