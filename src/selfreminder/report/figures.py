@@ -108,10 +108,15 @@ def line_style(series: Series) -> dict[str, Any]:
     return {"color": series.colour, "marker": series.marker or None, "linestyle": (0, dash) if dash else "-"}
 
 
+def _height(keys: int) -> float:
+    """Inches of a figure with so many keys beside it."""
+    return max(3.4, 0.5 + 0.19 * keys)
+
+
 def draw_accuracy(results: Sequence[Result], title: str, stem: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     """Draw the accuracy on the first task and over all tasks so far, as `stem`.png and `stem`.svg."""
     with styled():
-        figure, grid = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
+        figure, grid = plt.subplots(1, 2, figsize=(8.4, _height(len(results))), sharey=True, layout="constrained")
         for axes, panel in zip(grid, accuracy_panels(sort_best_first(results))):
             draw_lines(axes, panel)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -128,7 +133,12 @@ def draw_costs(results: Sequence[Result], title: str, stem: Path, kinds: Sequenc
         return []
     with styled():
         figure, grid = plt.subplots(
-            1, len(panels), figsize=(1.6 + 3.4 * len(panels), 3.4), sharey=True, layout="constrained", squeeze=False
+            1,
+            len(panels),
+            figsize=(1.6 + 3.4 * len(panels), _height(len(results))),
+            sharey=True,
+            layout="constrained",
+            squeeze=False,
         )
         for axes, panel in zip(grid[0], panels):
             axis = panel.x_axis
@@ -153,7 +163,7 @@ def draw_ratio(results: Sequence[Result], title: str, stem: Path) -> list[Path]:
     series = [trace(result, result.rho_curve) for result in drawn]
     y_title = "Forgetting ratio ρ (0: as joint training)"
     with styled():
-        figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
+        figure, axes = plt.subplots(figsize=(5.2, _height(len(drawn))), layout="constrained")
         draw_lines(axes, LinePanel("", series, y_title=y_title, limits=None))
         axes.axhline(0, color="#888888", linewidth=0.8)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

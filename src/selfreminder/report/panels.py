@@ -12,6 +12,7 @@ from selfreminder.report.results import Estimate, Result
 AVERAGE = "Average of the tasks so far"
 AVERAGE_AT_END = "Average of all tasks"
 RHO = "ρ (0: as joint training)"
+_UPPER_HALF = 0.5
 _MARGIN = 0.25
 """between points and the ends of an axis, in steps"""
 _ZERO, _AFTER_ZERO = 0.04, 0.14
@@ -220,7 +221,10 @@ def accuracy_panels(results: Sequence[Result], x_title: str = "Tasks learned") -
     """Show the accuracy on the first task, and over all tasks so far: the paper's two panels."""
     first = [trace(result, result.first_curve) for result in results]
     average = [trace(result, result.average_curve) for result in results]
-    return LinePanel("First task", first, x_title), LinePanel(AVERAGE, average, x_title)
+    # From 0 on, unless all that there is to see would be in the upper half.
+    near = fit_limits((*first, *average), least=0.0, most=1.0)
+    limits = near if near[0] >= _UPPER_HALF else (0.0, 1.0)
+    return LinePanel("First task", first, x_title, limits=limits), LinePanel(AVERAGE, average, x_title, limits=limits)
 
 
 def cost_panels(results: Sequence[Result]) -> list[LinePanel]:
