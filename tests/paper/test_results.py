@@ -45,6 +45,14 @@ def test_packing_again_gives_the_same_bytes(folder: Path, tmp_path: Path) -> Non
     assert again == before or again.partition(b"\n")[2] == before
 
 
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent for path in RESULTS.rglob(GRID)), ids=lambda path: str(path.relative_to(RESULTS))
+)
+def test_lists_of_runs_are_whole(folder: Path) -> None:
+    listed = read_grid(folder)  # raises where it is not what its check says
+    assert listed is not None and set(read_packed(folder)) <= {run.key for run in listed}
+
+
 def test_status_names_processors_that_are_mixed(capsys: pytest.CaptureFixture[str]) -> None:
     """Records of earlier versions do not say on which they were made."""
     full = RESULTS / "paper-full"

@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from selfreminder import records
 from selfreminder.cli import main
-from selfreminder.experiment.records import TIMINGS, Records, pack_records, read_records
+from selfreminder.experiment.records import TIMINGS, Records, pack_records, read_packed, read_records
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
-from selfreminder.report.figures import draw_costs
+from selfreminder.report.figures import draw_accuracy, draw_costs
 from selfreminder.report.panels import cost_panels
 from selfreminder.report.results import describe_over_budget, group_runs
 
@@ -131,3 +132,19 @@ def test_exports(folder: Path, runs: dict[str, Records], tmp_path: Path) -> None
     assert lines[0] == r"\begin{tabular}{lrrrrrr}" and lines[-1] == r"\end{tabular}"
     assert {line.count("&") for line in lines if "&" in line} == {6}
     assert sum("textbf" in line for line in lines) == 1
+
+
+def test_many_methods_have_room_for_their_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All are inside of the figure; accuracies that are all high have an axis that begins higher."""
+    drawn: list[Figure] = []
+    monkeypatch.setattr("selfreminder.report.figures.save", lambda figure, *_: drawn.append(figure) or [])
+    results = group_runs(read_packed(Path(__file__).parents[2] / "results" / "spam").values())
+    assert len(results) == 24
+    draw_accuracy(results, "made", tmp_path / "accuracy")
+    draw_costs(results, "made", tmp_path / "costs")
+    for figure in drawn:
+        figure.draw_without_rendering()
+        keys = figure.legends[0].get_window_extent()
+        assert figure.bbox.y0 <= keys.y0 and keys.y1 <= figure.bbox.y1
+    low, high = drawn[0].axes[0].get_ylim()
+    assert low == 0.8 and high == 1.0
