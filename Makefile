@@ -44,8 +44,8 @@ lint: .venv/.installed
 test: lint
 	$(BIN)/pytest -q -n $(WORKERS) -m "not slow"
 
-test-all: lint .venv/apart/.installed .venv/s3/.installed
-	$(BIN)/pytest -q -n $(WORKERS)
+test-all: test .venv/apart/.installed .venv/s3/.installed
+	$(BIN)/pytest -q -n $(WORKERS) -m slow
 	PYTHONPATH=tests/apart:.venv/apart $(BIN)/pytest -q tests/plugins/test_plugin_avalanche.py
 	PYTHONPATH=.venv/s3 $(BIN)/pytest -q tests/experiment/test_mirror.py -k server
 

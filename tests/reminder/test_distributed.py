@@ -114,7 +114,10 @@ def test_weights_of_one_process(both: Callable[[Any], list[Any]], attach: bool, 
     assert penalty == pytest.approx(0.0, abs=1e-12)
     model, reminder = network(False), new_reminder(WORLD * OLD)
     reminder.remember(model, *data(0), per_task=per_task)
-    assert digest(reminder.memory) == memory_0
+    here, there = dict(digest(reminder.memory)), dict(memory_0)
+    # Here 40 items are in a pass of what records them, there 20: that alone may change the last bit.
+    torch.testing.assert_close(torch.tensor(here.pop("logits")), torch.tensor(there.pop("logits")), rtol=0.0, atol=1e-6)
+    assert here == there
     reminder.penalty(model)  # one draw before training, as there
     steps(model, reminder, attach, 0, 1)
     for name, theirs in model.state_dict().items():

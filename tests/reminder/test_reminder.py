@@ -167,9 +167,9 @@ def test_a_model_may_work_in_place(codec: str, batch_size: int) -> None:
     reminder.observe(model, x, y, per_task=6)
     reminder.report(model, new=(x, y))
     assert torch.equal(x, given)
-    for _ in range(3):
-        assert reminder.penalty(model).item() == 0.0
-    assert all(row.drift == 0.0 for row in reminder.report(model).tasks)
+    for _ in range(3):  # rounding: of three tasks, they are not the passes that recorded the logits
+        assert reminder.penalty(model).item() == pytest.approx(0.0, abs=1e-12)
+    assert all(row.drift == pytest.approx(0.0, abs=1e-6) for row in reminder.report(model).tasks)
 
 
 def test_remembering_in_inference_mode(digits: Stream) -> None:

@@ -70,7 +70,11 @@ class _Hook:
             return None
         self.passes += 1
         weight = self.weigh()
-        return None if weight is None else trees.tree_map(lambda each: weigh_gradient(each, weight), output)
+        if weight is None:
+            return None
+        if isinstance(output, Tensor):  # a walk over a tree takes longer than what is done here
+            return weigh_gradient(output, weight)
+        return trees.tree_map(lambda each: weigh_gradient(each, weight), output)
 
 
 def weigh_gradient(output: Any, weight: Tensor) -> Any:

@@ -72,9 +72,17 @@ class ModelCall:
         given = restore_structure(inputs)
         return given if self.transform is None else self.transform(given)
 
-    def compute_logits(self, model: nn.Module, inputs: Any, task: int) -> Tensor:
-        """The model's logits (n, K), float32, on inputs as they are read back from a memory, in eval mode."""
+    def compute_logits(self, model: nn.Module, inputs: Any, task: int, *, apart: Tensor | None = None) -> Tensor:
+        """The model's logits (n, K), float32, on inputs as they are read back from a memory, in eval mode.
+
+        Items that are `apart` (n,) have passes of their own, as witnesses are to have: what a model gives for an item may
+        differ in the last bit by how many others are beside it, and a penalty has those that are held alone.
+        """
         named, parts = name_inputs(inputs), []
+        if apart is not None and bool(apart.any()) and not bool(apart.all()):
+            rows = [each.nonzero().flatten() for each in (~apart, apart)]
+            found = [self.compute_logits(model, {k: x[i.to(x.device)] for k, x in named.items()}, task) for i in rows]
+            return torch.cat(found)[torch.cat(rows).argsort().to(found[0].device)]
         with torch.no_grad(), eval_mode(model):
             for start in range(0, len(next(iter(named.values()))), self.batch_size):
                 rows = slice(start, start + self.batch_size)

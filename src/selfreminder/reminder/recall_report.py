@@ -241,7 +241,7 @@ def report_tasks(memory: Memory, call: ModelCall, loss: ItemLoss, model: nn.Modu
     for task in memory.counts:
         ours = memory.take(memory.tasks == task).to(find_device(model))
         kept, width = ours.read(), int(ours.widths.max())
-        outputs = call.compute_logits(model, kept.inputs, task)
+        outputs = call.compute_logits(model, kept.inputs, task, apart=ours.witness)
         now = F.pad(call.match_width(outputs, width), (0, kept.logits.shape[1] - width))  # other tasks' may be wider
         after = outputs.argmax(1)  # out of all classes that the model has now, which may be more than it had
         yield _compare(task, ours, kept, now, after, loss(now, kept))

@@ -209,7 +209,7 @@ class MemoryBuilder:
         """
         inputs = {name: x[index.to(x.device)] for name, x in samples.inputs.items()}
         labels = None if samples.labels is None else samples.labels[index]
-        encoded, logits = self._record(inputs, logits)
+        encoded, logits = self._record(inputs, logits, witness)
         if self.needs_labels and labels is not None and len(labels) and labels.max() >= logits.shape[1]:
             raise missing_logit(int(labels.max()), self.task, logits.shape[1])
         if known is None or (known.transform is not None and known.item is None):
@@ -233,14 +233,16 @@ class MemoryBuilder:
         one = Memory.of(encoded, logits, task=self.task, logit_codec=self.logit_codec, time=self.time)
         return max(1, budget // one.least_item_nbytes)
 
-    def _record(self, inputs: dict[str, Tensor], logits: Tensor | None = None) -> tuple[dict[str, Kept], Tensor]:
+    def _record(
+        self, inputs: dict[str, Tensor], logits: Tensor | None = None, witness: Tensor | None = None
+    ) -> tuple[dict[str, Kept], Tensor]:
         """The inputs as they are kept, and the logits of what is read back of them, if none are given."""
         if not all(bool(x.isfinite().all()) for x in inputs.values() if x.is_floating_point()):
             raise SelfReminderError("the inputs hold values that are not finite")
         encoded = {name: codecs.encode(codecs.resolve(self.codec, x), x.detach()) for name, x in inputs.items()}
         if logits is None:
             read_back = {name: x.decode() for name, x in encoded.items()}
-            logits = self.call.compute_logits(self.model, read_back, self.task)
+            logits = self.call.compute_logits(self.model, read_back, self.task, apart=witness)
         if bool(logits.isnan().any()):
             raise SelfReminderError(
                 f"the model gives NaN for task {self.task}: it has diverged, and there is nothing to remember. Go "
@@ -340,7 +342,7 @@ def _logits_now(memory: Memory, call: ModelCall, model: nn.Module) -> tuple[Tens
     found = []
     for task in memory.counts:
         ours = memory.take(memory.tasks == task)
-        found.append(call.compute_logits(model, ours.read().inputs, task))
+        found.append(call.compute_logits(model, ours.read().inputs, task, apart=ours.witness))
     widest = max(logits.shape[1] for logits in found)
     width = torch.cat([torch.full((len(each),), each.shape[1], dtype=torch.int16) for each in found])
     return torch.cat([F.pad(each, (0, widest - each.shape[1])) for each in found]), width.to(memory.device)
