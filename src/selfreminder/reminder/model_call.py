@@ -75,8 +75,8 @@ class ModelCall:
     def compute_logits(self, model: nn.Module, inputs: Any, task: int, *, apart: Tensor | None = None) -> Tensor:
         """The model's logits (n, K), float32, on inputs as they are read back from a memory, in eval mode.
 
-        Items that are `apart` (n,) have passes of their own, as witnesses are to have: what a model gives for an item may
-        differ in the last bit by how many others are beside it, and a penalty has those that are held alone.
+        Items that are `apart` (n,) have passes of their own, as witnesses are to have: what a model gives for an item
+        may differ in the last bit by how many others are beside it, and a penalty has those that are held alone.
         """
         named, parts = name_inputs(inputs), []
         if apart is not None and bool(apart.any()) and not bool(apart.all()):
