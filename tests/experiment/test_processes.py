@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_ctrl_c_and_a_process_that_is_lost(tmp_path: Path) -> None:
             while not any(path.stat().st_mtime > before for path in folder.glob("*/timings.jsonl")):
                 assert process.poll() is None
                 time.sleep(0.1)
-            others = _find_others()
+            others = _find_others(tmp_path)
             assert others
             if number == signal.SIGINT:
                 process.send_signal(number)
@@ -99,13 +100,18 @@ def test_ctrl_c_and_a_process_that_is_lost(tmp_path: Path) -> None:
                 os.kill(others[0], number)
             _, errors = process.communicate(timeout=300)
         assert process.returncode == code and said in errors, errors
-        assert list(folder.glob(f"*/{STATE}")) and not _find_others()
+        assert list(folder.glob(f"*/{STATE}")) and not _find_others(tmp_path)
 
 
-def _find_others() -> list[int]:
-    """The processes of this machine that are one of several of a run that this test began."""
-    found = subprocess.run(["pgrep", "-u", str(os.getuid()), "-f", "experiment.rank_process"], capture_output=True)
-    return [int(line) for line in found.stdout.split()]
+def _find_others(folder: Path) -> list[int]:
+    """The processes of a run that a command in this folder began: another test may have begun some meanwhile."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is somebody else's
+            of_a_run = b"experiment.rank_process" in (place / "cmdline").read_bytes()
+            if of_a_run and (place / "cwd").readlink() == folder.resolve():
+                found.append(int(place.name))
+    return found
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
