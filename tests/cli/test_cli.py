@@ -180,7 +180,7 @@ def test_interrupted_and_resumed(tmp_path: Path) -> None:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=600)
-        if process.returncode:
+        if process.returncode == 130:
             break
     assert process.returncode == 130, errors
     assert "To go on: selfreminder compare permuted-mnist --tasks 6" in errors
@@ -188,6 +188,15 @@ def test_interrupted_and_resumed(tmp_path: Path) -> None:
         assert main([*arguments, "--out", each]) == 0
     (a,), (b,) = tmp_path.glob(f"{out}/*/records.jsonl"), tmp_path.glob("whole/*/records.jsonl")
     assert a.read_bytes() == b.read_bytes()
+
+
+def test_interrupted_when_all_is_done() -> None:
+    """Ctrl-C while Python itself ends: the command has said all that it has to say, and there is no traceback."""
+    late = "import atexit, os, signal, sys; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
+    code = f"{late}\nfrom selfreminder.__main__ import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "list"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert "fsr-logit" in done.stdout and "permuted-mnist" in done.stdout
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
