@@ -23,6 +23,9 @@ from selfreminder.experiment.spec import Experiment
 
 _FLAT = 0.1
 _LINEAR = 1.1
+_POWER, _TRIES = "power of ", 5
+Numbers = list[tuple[str, float, float]]
+"""(what, the number, its limit)"""
 
 
 def resident() -> float:
@@ -30,9 +33,21 @@ def resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
-def _judge(trial: Trial) -> Iterator[Outcome]:
-    """One trial for each number: whether it is within its limit, its row says."""
-    for _ in trial.measured:
+def _measure(trial: Trial, measure: Callable[[], Numbers]) -> Iterator[Outcome]:
+    """Measure numbers; one trial for each: whether it is within its limit, its row says.
+
+    If a time is not, all are measured again, and the least of each counts: what grows with the size does so each time,
+    and what the machine's other work adds to the late half or the large size, now and then. Memory is as it was the
+    first time: later on, what was given back is taken again.
+    """
+    least = measure()
+    for _ in range(_TRIES - 1):
+        if all(number <= limit for what, number, limit in least if what.startswith(_POWER)):
+            break
+        both = zip(least, measure(), strict=True)
+        least = [min(one, other) if one[0].startswith(_POWER) else one for one, other in both]
+    trial.measured += least
+    for _ in least:
         yield Outcome(HARMLESS)
 
 
@@ -43,20 +58,25 @@ def learn_tasks(trial: Trial) -> Iterator[Outcome]:
     stream = replace(
         TINY, tasks=trial.count, epochs=1, images=100, width=0.02, memory_batch=10, batch_size=50, **newest
     )
-    megabytes, seconds = {0: resident()}, {0: time.process_time()}
 
-    def note(progress: Progress) -> None:
-        megabytes[progress.task], seconds[progress.task] = resident(), time.process_time()
+    def measure() -> Numbers:
+        megabytes, seconds = {0: resident()}, {0: time.process_time()}
 
-    run(stream, trial.folder / "run", watch=note, save_every=600.0)
-    half, tenth = trial.count // 2, max(trial.count // 10, 1)
-    grown = round((megabytes[trial.count] - megabytes[half]) / (trial.count - half), 3)
-    trial.measured.append((f"MB a task, over {trial.count:,}", grown, _FLAT))
-    taken = [seconds[task] - seconds[task - 1] for task in range(1, trial.count + 1)]
-    early, late = median(taken[tenth : 3 * tenth]), median(taken[-2 * tenth :])
-    power = growth((2 * tenth, early), (trial.count - tenth, late))
-    trial.measured.append((f"power of time a task, over {trial.count:,}", power, _FLAT))
-    yield from _judge(trial)
+        def note(progress: Progress) -> None:
+            megabytes[progress.task], seconds[progress.task] = resident(), time.process_time()
+
+        run(stream, trial.fresh() / "run", watch=note, save_every=600.0)
+        half, tenth = trial.count // 2, max(trial.count // 10, 1)
+        grown = round((megabytes[trial.count] - megabytes[half]) / (trial.count - half), 3)
+        taken = [seconds[task] - seconds[task - 1] for task in range(1, trial.count + 1)]
+        early, late = median(taken[tenth : 3 * tenth]), median(taken[-2 * tenth :])
+        power = growth((2 * tenth, early), (trial.count - tenth, late))
+        return [
+            (f"MB a task, over {trial.count:,}", grown, _FLAT),
+            (f"{_POWER}time a task, over {trial.count:,}", power, _FLAT),
+        ]
+
+    yield from _measure(trial, measure)
 
 
 def _time(act: Callable[[int], object], item: int) -> float:
@@ -68,26 +88,32 @@ def _time(act: Callable[[int], object], item: int) -> float:
 @fault("Load", "a memory of many items", short=20_000, long=1_000_000)
 def keep_items(trial: Trial) -> Iterator[Outcome]:
     """Save, open, draw from and delete of a memory, at a tenth of the size and in full."""
-    seconds: dict[str, list[tuple[float, float]]] = {}
     path = trial.folder / "memory.safetensors"
-    for items in (trial.count // 10, trial.count):
-        memory = Memory.of(
-            {"x": torch.randint(0, 256, (items, 64), dtype=torch.uint8)}, torch.zeros(items, 10), task=0,
-            labels=torch.arange(items) % 10,
-        )  # fmt: skip
-        acts = {
-            "save": lambda _, memory=memory: save_memory(memory, path),
-            "open": lambda _: open_memory(path),
-            "delete": lambda item: call("memory", "delete", path, "--id", str(item)),
-        }
-        for name, act in acts.items():
-            seconds.setdefault(name, []).append((items, min(_time(act, item) for item in range(3))))
-    trial.measured += [
-        (f"power of {name}, up to {trial.count:,}", growth(*both), _LINEAR + 0.1) for name, both in seconds.items()
-    ]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    trial.measured.append((f"peak MB of {trial.count:,}", round(peak), 2500.0))
-    yield from _judge(trial)
+
+    def measure() -> Numbers:
+        seconds: dict[str, list[tuple[float, float]]] = {}
+        for items in (trial.count // 10, trial.count):
+            memory = Memory.of(
+                {"x": torch.randint(0, 256, (items, 64), dtype=torch.uint8)}, torch.zeros(items, 10), task=0,
+                labels=torch.arange(items) % 10,
+            )  # fmt: skip
+            acts = {
+                "save": lambda _, memory=memory: save_memory(memory, path),
+                "open": lambda _: open_memory(path),
+                "delete": lambda item: call("memory", "delete", path, "--id", str(item)),
+            }
+            for name, act in acts.items():
+                seconds.setdefault(name, []).append((items, min(_time(act, item) for item in range(3))))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        return [
+            *(
+                (f"{_POWER}{name}, up to {trial.count:,}", growth(*both), _LINEAR + 0.1)
+                for name, both in seconds.items()
+            ),
+            (f"peak MB of {trial.count:,}", round(peak), 2500.0),
+        ]
+
+    yield from _measure(trial, measure)
 
 
 @fault("Load", "a folder of many runs", short=300, long=10_000)
@@ -95,21 +121,25 @@ def list_runs(trial: Trial) -> Iterator[Outcome]:
     """Ask for the status and the report of a folder, at a tenth of its size and in full."""
     run(TINY, trial.folder / "one")
     lines = (trial.folder / "one" / RECORDS).read_text().splitlines(keepends=True)
-    seconds: dict[str, list[tuple[float, float]]] = {}
-    for runs in (trial.count // 10, trial.count):
-        folder = trial.fresh()
-        made = [replace(TINY, seed=number) for number in range(runs)]
-        for each in made:
-            start = {k: v for k, v in json.loads(lines[0]).items() if k != "check"} | {"experiment": each.as_recorded()}
-            (folder / each.key).mkdir()
-            (folder / each.key / RECORDS).write_text(json.dumps(start) + "\n" + "".join(lines[1:]))
-        write_grid(folder, made, {})
-        for name in ("status", "report"):
-            started = time.process_time()
-            call(name, folder)
-            seconds.setdefault(name, []).append((runs, time.process_time() - started))
-    trial.measured += [
-        (f"power of {name}, up to {trial.count:,}", growth(*both), _LINEAR + 0.1) for name, both in seconds.items()
-    ]
+
+    def measure() -> Numbers:
+        seconds: dict[str, list[tuple[float, float]]] = {}
+        for runs in (trial.count // 10, trial.count):
+            folder = trial.fresh()
+            made = [replace(TINY, seed=number) for number in range(runs)]
+            for each in made:
+                start = {k: v for k, v in json.loads(lines[0]).items() if k != "check"}
+                start |= {"experiment": each.as_recorded()}
+                (folder / each.key).mkdir()
+                (folder / each.key / RECORDS).write_text(json.dumps(start) + "\n" + "".join(lines[1:]))
+            write_grid(folder, made, {})
+            for name in ("status", "report"):
+                started = time.process_time()
+                call(name, folder)
+                seconds.setdefault(name, []).append((runs, time.process_time() - started))
+        return [
+            (f"{_POWER}{name}, up to {trial.count:,}", growth(*both), _LINEAR + 0.1) for name, both in seconds.items()
+        ]
+
+    yield from _measure(trial, measure)
     assert not list(trial.folder.glob(f"*/{PACKED}"))
-    yield from _judge(trial)
