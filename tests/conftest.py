@@ -1,5 +1,7 @@
 """Shared by all tests: one thread, a cache of its own, and a small stream of real digits."""
 
+import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,14 @@ settings.load_profile("selfreminder")
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SELFREMINDER_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SELFREMINDER_DATA", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def collected(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test whose warnings are ignored left open is collected with it: in a later one, it would be an error."""
+    yield
+    if request.node.get_closest_marker("filterwarnings") is not None:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
