@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from shop import make_shop, make_store
 
+from ports import find_port
 from selfreminder._base.errors import MissingExtraError, StoreError
 from selfreminder.store import mlflow as registry
 
@@ -88,9 +88,7 @@ def test_mistakes_are_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += [
         "--backend-store-uri",
@@ -101,7 +99,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     with (tmp_path / "server.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
     try:
-        uri, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
+        uri, until = f"http://127.0.0.1:{port}", time.monotonic() + 600
         while True:
             try:
                 with urllib.request.urlopen(f"{uri}/health", timeout=2):
