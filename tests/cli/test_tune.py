@@ -272,7 +272,7 @@ def test_killed_and_interrupted_it_goes_on(in_folder: Path) -> None:
             time.sleep(0.02)
         time.sleep(0.7)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
         if number == signal.SIGINT:
             assert process.returncode == 130, errors
             assert "To go on: selfreminder tune permuted-mnist --methods fsr-logit --out x" in errors

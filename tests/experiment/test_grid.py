@@ -475,7 +475,7 @@ def test_interrupted(tmp_path: Path) -> None:
         time.sleep(0.02)
     assert read_status(folder).count("running") == 1
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130, errors
     assert "To go on: selfreminder run g.toml" in errors
     assert list(folder.glob(f"*/{STATE}"))

@@ -258,7 +258,7 @@ def test_changes_are_sent_while_the_work_goes_on(tmp_path: Path, monkeypatch: py
     with Mirror(url).writing() as here:
         (here / "run").mkdir()
         (here / "run" / "a.txt").write_text("a")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while "run/a.txt" not in Store(url).list():
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -96,7 +96,7 @@ def test_an_array_goes_on_after_its_time_limit(tmp_path: Path) -> None:
         begun: list[Path] = []
         while not begun:
             time.sleep(0.05)
-            begun = [path for path in folder.glob(f"*/{RECORDS}") if b"epoch" in path.read_bytes()]
+            begun = [path for path in folder.glob(f"*/{RECORDS}") if b'"epoch"' in path.read_bytes()]
         process = (begun[0].parent / ".lock").read_text().split()[1]
         os.kill(int(process), signal.SIGUSR2)
 

@@ -211,14 +211,14 @@ def test_tensorboard_and_mlflow_hold_what_the_records_say(tmp_path: Path, monkey
     words = ["--methods", "adam,fsr-logit", "--track", "mlflow", "--track", "tensorboard"]
     command = [sys.executable, "-m", "selfreminder", *COMMAND, *words, "--jobs", "1", "--out", str(folder)]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 600
     while not any("bytes" in path.read_text() for path in folder.glob(f"*/{follow.TRACKED}")):
         assert first.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["results"]
     in_mlflow = read_mlflow(folder)
@@ -252,7 +252,7 @@ def test_the_others_offline(name: str, tmp_path: Path) -> None:
         [*command, "--out", str(folder), "--json"],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         env=os.environ | environment,
     )
     assert done.returncode == 0, done.stderr

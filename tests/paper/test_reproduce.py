@@ -808,7 +808,7 @@ def test_in_a_browser(width: int, tmp_path: Path) -> None:
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000"]
     options += [f"--window-size={width},900", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     address = (tmp_path / "page.html").as_uri()
-    done = subprocess.run([str(CHROMIUM), *options, address], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([str(CHROMIUM), *options, address], capture_output=True, text=True, timeout=600, check=True)
     found = re.search(r'<script type="application/json" id="seen">(.*?)</script>', done.stdout)
     assert found
     seen = json.loads(found[1])

@@ -80,7 +80,7 @@ def test_no_serious_fault(name: str, width: int, scheme: str, axe: str, tmp_path
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--dump-dom"]
     options += [f"--window-size={width},900", f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"]
     command = [str(CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "page.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     found = re.search(r'<script type="application/json" id="found">(.*?)</script>', done.stdout, re.DOTALL)
     assert found
     seen = json.loads(found[1])

@@ -598,7 +598,7 @@ def test_in_a_browser(width: int, tmp_path: Path) -> None:
     ]
     command = [str(CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     done = subprocess.run(
-        [*command, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=120, check=True
+        [*command, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=600, check=True
     )
     found = re.search(r'<script type="application/json" id="seen">(.*?)</script>', done.stdout)
     assert found

@@ -98,7 +98,7 @@ def kill_and_complete(shop: Path, times: int, seed: int) -> None:
     pristine = shop.with_name("pristine")
     shutil.copytree(shop / "store", pristine)
     began = time.monotonic()
-    assert run_until_killed(shop, 300) == 0
+    assert run_until_killed(shop, 600) == 0
     whole = time.monotonic() - began
     weights = Store.open(shop / "store").current.read_weights()
     killed = 0
@@ -117,7 +117,7 @@ def kill_and_complete(shop: Path, times: int, seed: int) -> None:
                 break
             killed += 1
             if killed >= times:
-                code = run_until_killed(shop, 300)
+                code = run_until_killed(shop, 600)
                 break
         assert code in (0, 3)  # 3: it was promoted just before it was killed
         store = Store.open(shop / "store")
