@@ -334,10 +334,11 @@ def keep_failure(folder: Path, failed: Failed) -> Failed:
     before = read_failure(folder)
     if before is not None and (before.reason, before.version) == (failed.reason, failed.version):
         failed = replace(failed, times=before.times + 1)
-    # On a full disk nothing can be kept; and if another process has the run by now, it will say how it ends.
+    # On a full disk nothing can be kept; and if another process has the run by now, it will say how it ends. One that
+    # only asks whether somebody has it is gone the next moment.
     with suppress(OSError, LockedError):
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder, patience=0.0):
+        with locked(folder, patience=0.2):
             write_text(folder / FAILURE, json.dumps(with_check(asdict(failed)), indent=1) + "\n")
     return failed
 
