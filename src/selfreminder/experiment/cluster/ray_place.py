@@ -75,13 +75,7 @@ class RayPlace:
             self._take_in(node)
         if self._refused:
             raise SelfReminderError(next(iter(self._refused.values())))
-        deadline = time.monotonic() + _CHECK
-        while not self._nodes:  # a cluster that has just begun, or just lost a node, does not know its nodes at once
-            if time.monotonic() > deadline:
-                raise SelfReminderError("no node of the Ray cluster answers: see `ray status` there")
-            time.sleep(1)
-            for node in list_nodes():
-                self._take_in(node)
+        self._wait_for_nodes()
         if not sum(_count_fitting(node, self.needs) for node in self._nodes.values()):
             self.needs = Needs(self.needs.cpus, self.needs.gpus)  # the estimate is too high for every node: try it
         self._looked = time.monotonic()
@@ -90,7 +84,7 @@ class RayPlace:
         """Count the workers for which there is room; nodes that have come are asked whether they are fit."""
         if not self._looked:  # before it begins, no node has been asked
             return sum(_count_fitting(node, self.needs) for node in list_nodes())
-        if self._nodes and time.monotonic() - self._looked > _LOOK_EVERY:
+        if time.monotonic() - self._looked > _LOOK_EVERY:
             self._looked = time.monotonic()
             there = {node["NodeID"]: node for node in list_nodes()}
             for name in self._nodes.keys() - there.keys():
@@ -104,9 +98,10 @@ class RayPlace:
     def hire(self) -> Worker:
         """Start a worker on the node with the most room left."""
         self._workers = [worker for worker in self._workers if worker.alive]
+        self._wait_for_nodes()
         room = self._room()
         room.subtract(worker.node for worker in self._workers)
-        (node, _), *_ = room.most_common(1) or [(next(iter(self._nodes), ""), 0)]
+        ((node, _),) = room.most_common(1)
         worker = RayWorker(node, self.needs, self.data_dir, self._first, self._failures, node in self._apart)
         self._workers.append(worker)
         return worker
@@ -128,6 +123,17 @@ class RayPlace:
         if not room and self._nodes:
             raise SelfReminderError("no node of the Ray cluster can start a worker: see the logs of Ray")
         return room
+
+    def _wait_for_nodes(self) -> None:
+        """Wait for a node: a cluster that has just begun, or just lost one, does not know its nodes at once."""
+        deadline = time.monotonic() + _CHECK
+        while not self._nodes:
+            if time.monotonic() > deadline:
+                raise SelfReminderError("no node of the Ray cluster answers: see `ray status` there")
+            time.sleep(1)
+            for node in list_nodes():
+                if node["NodeID"] not in self._refused:
+                    self._take_in(node)
 
     def _take_in(self, node: dict[str, Any]) -> None:
         """Use a node if it is fit. One that cannot be reached is neither used nor refused: it is asked again later."""
