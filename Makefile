@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo docs results test test-all lint format chaos audit lock locked clean
+.PHONY: demo docs results test test-all lint format chaos fuzz audit lock locked clean
 
 # What `selfreminder` needs, and no more: torch is the most of it.
 .venv/.demo: pyproject.toml constraints.txt
@@ -52,6 +52,15 @@ test-all: test .venv/apart/.installed .venv/s3/.installed
 # The whole campaign against faults, within an hour on two cores; writes chaos/table.json and docs/trust.md.
 chaos: .venv/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m chaos --write --jobs $(WORKERS)
+
+# Each parser fuzzed once more, guided by coverage. atheris has no build for every system and Python: it is kept apart.
+.venv/fuzz/.installed: .venv/.installed
+	$(BIN)/python -m pip install -q --upgrade --target .venv/fuzz atheris==3.0.0
+	touch $@
+
+MINUTES ?= 1
+fuzz: .venv/fuzz/.installed
+	OMP_NUM_THREADS=1 PYTHONPATH=.venv/fuzz $(BIN)/python -m chaos.guided --write --minutes $(MINUTES) --jobs $(WORKERS)
 
 # Known weaknesses of what CI installs. A package that cannot be looked up is no good news: --strict. What looks them up
 # is in a place of its own, so that it changes nothing of what it looks at.

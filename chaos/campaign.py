@@ -54,6 +54,8 @@ class Trial:
     """for a fault that goes by time"""
     measured: list[tuple[str, float, float]] = field(default_factory=list)
     """(what, the number, its limit), of a fault that measures"""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """what else the row says"""
 
     def fresh(self, template: Path | None = None) -> Path:
         """Make an empty folder, or a copy of one."""
@@ -93,8 +95,9 @@ def try_fault(name: str, trial: Trial) -> dict[str, Any]:
     examples: list[str] = []
     for outcome in FAULTS[name].strike(trial):
         kinds[outcome.kind] += 1
-        if outcome.kind in BAD and len(examples) < _MOST_EXAMPLES:
-            examples.append(f"{outcome.kind}: {outcome.what}"[:400])
+        example = f"{outcome.kind}: {outcome.what}"[:400]
+        if outcome.kind in BAD and len(examples) < _MOST_EXAMPLES and example not in examples:
+            examples.append(example)
     return {
         "group": FAULTS[name].group,
         "fault": name,
@@ -102,6 +105,7 @@ def try_fault(name: str, trial: Trial) -> dict[str, Any]:
         **{kind: kinds[kind] for kind in KINDS},
         "measured": [{"what": what, "number": number, "limit": limit} for what, number, limit in trial.measured],
         "examples": examples,
+        **trial.notes,
     }
 
 

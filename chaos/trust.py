@@ -12,12 +12,12 @@ TRUST = ROOT / "docs" / "trust.md"
 _COLUMNS = ("tried", NOTICED, *BAD)
 _HEAD = """# What selfreminder withstands
 This page is made by `make chaos`, which tries faults by the thousand and counts what came of them: all at once, or a
-part of them by `python -m chaos --only … --share … --write`, which replaces their rows. What is *noticed*
-was said in a line; what is neither that nor in the last three columns did no harm. *Lost* is work or a deletion that is
-gone after the same command was given again, *silently wrong* another result than without the fault, *traceback* any
-end that is not a plain line: a crash, a hang or gigabytes of memory included. The last three columns must be zero, and
-what is measured within its limit; else `make chaos` ends with 1. [The threat model](threat-model.md) says who may give
-us what.
+part of them by `python -m chaos --only … --share … --write`, which replaces their rows; what is *guided*, by coverage,
+is of `make fuzz`. What is *noticed* was said in a line; what is neither that nor in the last three columns did no harm.
+*Lost* is work or a deletion that is gone after the same command was given again, *silently wrong* another result than
+without the fault, *traceback* any end that is not a plain line: a crash, a hang or gigabytes of memory included. The
+last three columns must be zero, and what is measured within its limit; else `make chaos` ends with 1. [The threat
+model](threat-model.md) says who may give us what.
 """
 
 
@@ -39,7 +39,8 @@ def is_good(row: dict[str, Any]) -> bool:
 def describe_row(row: dict[str, Any]) -> str:
     """Write a row in one line."""
     measured = "".join(f", {m['what']} {m['number']:g} (limit {m['limit']:g})" for m in row["measured"])
-    return f"{row['fault']}: " + ", ".join(f"{row[kind]} {kind}" for kind in _COLUMNS) + measured
+    edges = f", {row['edges']} edges" if "edges" in row else ""
+    return f"{row['fault']}: " + ", ".join(f"{row[kind]} {kind}" for kind in _COLUMNS) + measured + edges
 
 
 def render(rows: list[dict[str, Any]]) -> str:

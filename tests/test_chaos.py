@@ -11,6 +11,7 @@ import pytest
 
 from chaos import apart, power  # noqa: F401
 from chaos.campaign import FAULTS, KINDS, Outcome, Trial, judge
+from chaos.guided.__main__ import main as fuzz_guided
 from chaos.trust import TABLE, TRUST, is_good, render
 from selfreminder._base.sizes import parse_bytes
 
@@ -59,3 +60,19 @@ def test_what_counts_as_what() -> None:
     assert not is_good(row)
     assert is_good(row | {"measured": []})
     assert not is_good(row | {"measured": [], "lost": 1})
+
+
+def test_what_is_fuzzed_is_fuzzed_guided_too() -> None:
+    names = {kind: {name[8:] for name in FAULTS if name.startswith(kind)} for kind in ("fuzzed: ", "guided: ")}
+    assert len(names["fuzzed: "]) > 20
+    assert names["fuzzed: "] == names["guided: "]
+
+
+def test_without_atheris_it_is_said_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "atheris", None)
+    monkeypatch.setattr(sys, "argv", ["guided"])
+    assert fuzz_guided() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "make fuzz" in line
