@@ -15,7 +15,18 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from chaos import concurrency, corruption, crashes, disk, guided, load, numbers, power, strangers, strangers_data  # noqa: F401
+from chaos import (  # noqa: F401
+    concurrency,
+    corruption,
+    crashes,
+    disk,
+    load,
+    numbers,
+    power,
+    strangers,
+    strangers_data,
+    strangers_guided,
+)
 from chaos.campaign import FAULTS, KINDS, TRACEBACK, Trial, try_fault
 from chaos.trust import describe_row, is_good, write_row
 

@@ -11,7 +11,7 @@ import pytest
 
 from chaos import apart, power  # noqa: F401
 from chaos.campaign import FAULTS, KINDS, Outcome, Trial, judge
-from chaos.guided.__main__ import main as fuzz_guided
+from chaos.guided import main as fuzz_guided
 from chaos.trust import TABLE, TRUST, is_good, render
 from selfreminder._base.sizes import parse_bytes
 

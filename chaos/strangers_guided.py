@@ -1,4 +1,4 @@
-"""Each parser fuzzed by coverage: atheris keeps the inputs that reach new code, and changes those further.
+"""Strangers' files, guided by coverage: atheris keeps the inputs that reach new code, and changes those further.
 
 `python -m chaos.guided` does so; nothing else of the campaign needs atheris. What is found is kept in build/guided.
 """
@@ -42,9 +42,9 @@ def _fuzz_here(parser: Parser, trial: Trial, pipe: Any) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     good, found = parser.good(), dict[str, Outcome]()
-    parser.read(good)  # what is imported when first needed is so now
+    judge(lambda: parser.read(good))  # what is imported when first needed is so now
     for each in gc.get_objects():
-        if isinstance(each, FunctionType) and (each.__module__ or "").partition(".")[0] == "selfreminder":
+        if type(each) is FunctionType and (each.__module__ or "").partition(".")[0] == "selfreminder":
             atheris.instrument_func(each)
     Path("corpus").mkdir()
     Path("corpus", "good").write_bytes(good)

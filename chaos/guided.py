@@ -5,7 +5,7 @@ import importlib.util
 import sys
 
 from chaos.apart import try_all
-from chaos.guided import PARSERS
+from chaos.strangers_guided import PARSERS
 
 
 def main() -> int:
