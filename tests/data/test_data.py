@@ -194,7 +194,15 @@ def test_idx_round_trip(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\0\0\x08", b"\0\0\x0d\x01\0\0\0\0", b"\0\0\x08\x02\0\0", write_idx(np.zeros(4, np.uint8))[:-1]],
+    [
+        b"",
+        b"\0\0\x08",
+        b"\0\0\x0d\x01\0\0\0\0",
+        b"\0\0\x08\x02\0\0",
+        write_idx(np.zeros(4, np.uint8))[:-1],
+        b"\0\0\x08\x0a" + b"\xff" * 36 + bytes(4),
+        b"\0\0\x08\xff" + bytes(4 * 255),
+    ],
 )
 def test_bad_idx(content: bytes) -> None:
     with pytest.raises(DataError, match="file"):

@@ -53,7 +53,10 @@ def read_idx(content: bytes) -> np.ndarray:
     size = math.prod(shape)
     if len(content) - head != size:
         raise DataError(f"idx file should have {size} bytes of data, it has {len(content) - head}")
-    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+    try:
+        return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+    except ValueError:  # too many dimensions, or beside one of 0 others that are too large
+        raise DataError(f"idx file has {dimensions} dimensions of sizes that no array has") from None
 
 
 def write_idx(array: np.ndarray) -> bytes:
