@@ -1,14 +1,17 @@
 """Data that is larger than memory: as if it were not, but for what is in memory at any time."""
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -18,8 +21,10 @@ from selfreminder import data
 from selfreminder._base.errors import DataError, SelfReminderError
 from selfreminder.data.limit import IN_MEMORY
 from selfreminder.data.mapped import MappedRows
-from selfreminder.data.own import blocks
+from selfreminder.data.own import blocks, read_own_data
+from selfreminder.data.own.inputs import join_inputs, make_encoding
 from selfreminder.data.own.pieces import Listener, Pieces, _read_once, read_pieces
+from selfreminder.data.own.reading import Reading
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
 
@@ -58,6 +63,7 @@ def write_folder(n: int = 60) -> None:
         Image.fromarray(DIGITS.train_x[index]).save(place / f"{index}.png")
 
 
+NAMES = ["day", "whole", "point", "site", "said", "y"]
 ROWS = [
     f"2024-0{1 + i // 500}-11,{i % 17},{'' if i % 50 == 3 else i / 7},{'abc'[i % 3]},{'buy' if i % 2 else 'see'} you,"
     f"{'yes' if i % 2 else '' if i == 600 else 'no'}"
@@ -66,12 +72,53 @@ ROWS = [
 
 
 def write_table(kind: str) -> None:
-    text = "\n".join(["day,whole,point,site,said,y", *ROWS]) + "\n"
+    text = "\n".join([",".join(NAMES), *ROWS]) + "\n"
     Path("own.csv").write_text(text)
     if kind == "parquet":
         pyarrow_csv = pytest.importorskip("pyarrow.csv")
         parquet = pytest.importorskip("pyarrow.parquet")
         parquet.write_table(pyarrow_csv.read_csv("own.csv"), "own.parquet", row_group_size=300)
+
+
+def save_table() -> None:
+    days = [datetime.fromisoformat(row.split(",")[0]) for row in ROWS]
+    columns = {name: [row.split(",")[at] or None for row in ROWS] for at, name in enumerate(NAMES)}
+    columns |= {"day": days, "whole": [int(value) for value in columns["whole"]]}
+    columns |= {"point": [None if value is None else float(value) for value in columns["point"]]}
+    save({**columns, "late": [None] * 400 + [True] * 700})
+
+
+def save_images(n: int = 300) -> None:
+    """Images, of which one is none and one has no label."""
+    files = [to_png(pixels) for pixels in DIGITS.train_x[:n]]
+    files[50] = files[50][:60]
+    names = datasets.ClassLabel(names=list("0123456789"))
+    labels = [int(label) for label in DIGITS.train_y[: n - 1]]
+    columns = {"picture": [{"path": None, "bytes": file} for file in files], "label": [*labels, -1]}
+    site = list("bab") * (n // 3)
+    save({**columns, "site": site}, picture=datasets.Image(), label=names, site=datasets.Value("string"))
+
+
+def save_lists(kind: str, n: int = 300) -> None:
+    """Lists of numbers, of which one has one that is not finite if they have a point."""
+    x = DIGITS.train_x[:n].reshape(n, -1).astype(kind)
+    if kind == "float64":
+        x[7] = x[7] / 7 + np.inf
+    lists = datasets.Array2D((28, 28), kind) if kind == "uint8" else datasets.Sequence(datasets.Value(kind))
+    x = x.reshape(n, 28, 28) if kind == "uint8" else x
+    save({"x": list(x), "said": ["word"] * n, "y": DIGITS.train_y[:n]},
+         x=lists, said=datasets.Value("string"), y=datasets.Value("int32"))  # fmt: skip
+
+
+def to_png(pixels: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "PNG")
+    return content.getvalue()
+
+
+def save(columns: dict[str, Any], shards: int = 3, **features: Any) -> None:
+    data = datasets.Dataset.from_dict(columns, datasets.Features(features) if features else None)
+    data.save_to_disk("own", num_shards=shards)
 
 
 TABLE = {"by": "month", "categories": ["site"], "text": ["said"], "words": 16, "skip_bad": True}
@@ -83,6 +130,12 @@ CASES = [
     ("csv:own.csv", TABLE, lambda: write_table("csv"), "50KB"),
     ("csv:own.csv", {"by": "whole", "skip_bad": True}, lambda: write_table("csv"), "3KB"),
     ("parquet:own.parquet", TABLE, lambda: write_table("parquet"), "50KB"),
+    ("hf:own", TABLE, save_table, "50KB"),
+    ("hf:own", {"by": "whole", "inputs": ["late"], "skip_bad": True}, save_table, "3KB"),
+    ("hf:own", {"by": "site", "skip_bad": True}, save_images, "20KB"),
+    ("hf:own", {"by": "class", "size": 12, "channels": 3, "skip_bad": True}, save_images, "20KB"),
+    ("hf:own", {"by": "parts:2"}, lambda: save_lists("uint8"), "20KB"),
+    ("hf:own", {"by": "parts:2", "skip_bad": True}, lambda: save_lists("float64"), "20KB"),
 ]
 
 
@@ -105,6 +158,25 @@ def test_it_is_the_same_data(
     assert not told  # nothing is decoded again
     assert_same(at_once, again)
     assert [path.name for path in (Path("cache") / "own").iterdir()] == [from_file.place.name]
+
+
+@pytest.mark.parametrize(("source", "reading", "write", "limit"), [case for case in CASES if case[0] == "hf:own"])
+def test_a_saved_data_set_in_blocks_is_the_whole(
+    source: str, reading: dict[str, Any], write: Callable[[], None], limit: str, shrink: Callable[[str], None]
+) -> None:
+    """What `compare` reads, always in blocks, is what is read of the whole data set."""
+    write()
+    how = Reading.of(reading)
+    own = read_own_data(
+        source, size=how.size, channels=how.channels, skip_bad=how.skip_bad,
+        encoding=make_encoding(how) if write is save_table else None,
+    )  # fmt: skip
+    shrink(limit)
+    pieces = read_pieces(source, json.dumps(reading))
+    assert torch.equal(join_inputs(own.inputs, own.encoding), pieces.x[torch.arange(len(pieces.x))])
+    assert own.labels is not None and torch.equal(own.labels, pieces.y)
+    assert own.skipped == pieces.skipped
+    assert (own.classes or tuple(map(str, range(10)))) == pieces.classes
 
 
 def assert_same(one: Pieces, other: Pieces) -> None:
@@ -177,6 +249,69 @@ def test_mistakes(shrink: Callable[[str], None]) -> None:
     Path("own.csv").write_text("\n".join(["a,y", *["1,0", "2,1"] * 50]))
     with pytest.raises(SelfReminderError, match="say how it is cut into tasks: --by a"):
         read_pieces("csv:own.csv", "{}")
+
+
+@pytest.mark.parametrize(
+    ("columns", "reading", "message"),
+    [
+        ({"x": [[1.0], [2.0, 3.0]], "y": [0, 1]}, {}, "different shapes, such as .*: pad to one length"),
+        ({"x": [[[1], [2, 3]], [[4], [5, 6]]], "y": [0, 1]}, {}, "its parts have different lengths"),
+        ({"x": [[1], [None]], "y": [0, 1]}, {}, "input 'x' holds object, not numbers"),
+        ({"a": [[1], [2]], "b": [[1], [2]], "y": [0, 1]}, {}, "the inputs a, b are several: name one with --inputs"),
+        ({"x": [[1], [2]]}, {}, "there are no labels"),
+        ({"x": [[1], [2]], "kind": [0, 1]}, {}, "hf:own has no labels: name their column with --label"),
+        ({"x": [[1], [2]], "y": [0, 1]}, {"label": "x"}, "'x' of own has several values an item"),
+        ({"x": [[1], [2]], "y": [0, None]}, {}, "1 of 2 items have a gap in label column 'y' of own: item 1"),
+        ({"x": [[1], [2]], "y": ["a", "b"]}, {"text": ["y"]}, "own is no table: it has no columns to be encoded"),
+        ({"x": [[1], [2]], "y": [0, 1]}, {"inputs": ["z"]}, "unknown input of own 'z'"),
+        ({"x": [[1], [2]], "y": [0, 1]}, {"by": "folder"}, "is no folder of folders"),
+        ({"x": [1, 2], "y": [0, 1]}, {"inputs": ["z"]}, "unknown input of own 'z'"),
+        ({"x": ["a", "b"], "y": [0, 1]}, {}, "no column of numbers"),
+    ],
+)
+def test_mistakes_in_a_saved_data_set(
+    columns: dict[str, Any], reading: dict[str, Any], message: str, shrink: Callable[[str], None]
+) -> None:
+    save(columns, shards=2)
+    for limit in ("512MB", "1B"):
+        shrink(limit)
+        with pytest.raises(SelfReminderError, match=message) as error:
+            read_pieces("hf:own", json.dumps({"by": "parts:2"} | reading))
+        assert "\n" not in str(error.value)
+    assert not any(Path("cache").rglob("*.bin"))
+
+
+def test_images_that_cannot_be_read_in_a_saved_data_set(shrink: Callable[[str], None]) -> None:
+    shrink("1KB")
+    png = to_png(DIGITS.train_x[0])
+    parts = [{"path": "a.png", "bytes": png}, None, {"path": None, "bytes": png[:40]}, {"path": "b.png", "bytes": png}]
+    save({"picture": parts, "y": [0, 1, 0, 1]}, picture=datasets.Image(), y=datasets.Value("int8"))
+    message = r"2 of 4 images cannot be read: item 1 \(no image of a known kind\); item 2 \(.*--skip-bad"
+    with pytest.raises(DataError, match=message):
+        read_pieces("hf:own", '{"by": "parts:2"}')
+    assert len(read_pieces("hf:own", '{"by": "parts:2", "skip_bad": true}').y) == 2
+
+
+def test_a_saved_data_set_in_parts_or_damaged_is_a_line(shrink: Callable[[str], None]) -> None:
+    shrink("1KB")
+    part = datasets.Dataset.from_dict({"x": [[1.0, 2.0]] * 50, "text": ["word"] * 50, "y": [0, 1] * 25})
+    datasets.DatasetDict(train=part, test=part).save_to_disk("both")
+    with pytest.raises(DataError, match=r"both has the parts train, test: name one, hf:both.train"):
+        read_pieces("hf:both", '{"by": "parts:2"}')
+    refused = 0
+    for file in Path("both/train").iterdir():
+        whole = file.read_bytes()
+        for place in range(0, len(whole), 53):
+            for content in (whole[:place], whole[:place] + b"\xff" * 8 + whole[place + 8 :]):
+                file.unlink()
+                file.write_bytes(content)
+                try:
+                    read_pieces("hf:both/train", '{"by": "parts:2"}')
+                except DataError as error:
+                    assert "\n" not in str(error)
+                    refused += 1
+        file.write_bytes(whole)
+    assert refused > 10
 
 
 @pytest.mark.parametrize("method", ["fsr-logit", "joint", "ewc"])

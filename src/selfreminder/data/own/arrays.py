@@ -116,12 +116,12 @@ def read_arrays(arrays: Mapping[str, Any], where: str, *, label: str | None, inp
     for name in names:
         if name in chosen or name in (label, class_names):
             continue
-        value = _to_numpy(arrays[name])
+        value = to_numpy(arrays[name])
         if value.ndim == 1 and len(value) == n:
             columns[name] = to_column(name, value)
         elif value.ndim > 1 and len(value) == n and inputs is None:
             raise DataError(f"{where}: '{name}' has the shape {value.shape}: if it is an input, say inputs=… of all")
-    classes = None if class_names is None else tuple(map(str, _to_numpy(arrays[class_names]).tolist()))
+    classes = None if class_names is None else tuple(map(str, to_numpy(arrays[class_names]).tolist()))
     if len(tensors) == 1:
         tensors = {"x": tensors.popitem()[1]}
     return Found(tensors, raw, columns, f"'{label}' of {where}" if label else "the labels", classes)
@@ -170,7 +170,7 @@ def _read_dataset(
 
 
 def _stack(name: str, parts: list[Any], where: str) -> np.ndarray:
-    arrays = [_to_numpy(part) for part in parts]
+    arrays = [to_numpy(part) for part in parts]
     shapes = list(dict.fromkeys(array.shape for array in arrays))
     if len(shapes) > 1:
         other = next(i for i, array in enumerate(arrays) if array.shape == shapes[1])
@@ -181,7 +181,8 @@ def _stack(name: str, parts: list[Any], where: str) -> np.ndarray:
     return np.stack(arrays)
 
 
-def _to_numpy(value: Any) -> np.ndarray:
+def to_numpy(value: Any) -> np.ndarray:
+    """Anything that is like an array as one."""
     if isinstance(value, Tensor):
         value = value.detach().cpu()
         return value.float().numpy() if value.dtype == torch.bfloat16 else value.numpy()
@@ -196,7 +197,7 @@ def to_tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         tensor = value.detach().cpu()
     else:
-        array = _to_numpy(value)
+        array = to_numpy(value)
         if array.dtype.kind not in "biuf":
             raise DataError(f"input '{name}' holds {array.dtype}, not numbers")
         dtype = _DTYPES.get(array.dtype.name, array.dtype.newbyteorder("="))
@@ -208,7 +209,7 @@ def to_tensor(name: str, value: Any) -> Tensor:
 
 def to_labels(name: str, value: Any) -> np.ndarray:
     """Labels of an array as they are: (n,), or (n, 1)."""
-    array = _to_numpy(value)
+    array = to_numpy(value)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:

@@ -10,7 +10,9 @@ import numpy as np
 
 from selfreminder._base.errors import DataError
 from selfreminder.data.own.encoding import Columns
-from selfreminder.data.own.own_data import Progress, check_bad
+from selfreminder.data.own.own_data import Found, Progress, check_bad, find_label
+from selfreminder.data.own.reading import Reading
+from selfreminder.data.own.room import Room
 from selfreminder.data.own.tables import (
     ROWS_AT_ONCE,
     check_header,
@@ -44,6 +46,8 @@ class Blocks:
     def scan(self) -> None:
         """Find the kinds of all columns, as numpy's letters, and count the rows."""
         for block in self._raw():
+            if not block:
+                raise DataError(f"{self.path} has no column with one value an item: there are no labels")
             for name, values in block.items():
                 found = self._find_kind(values)
                 self.kinds[name] = _join_kinds(self.kinds[name], found) if name in self.kinds else found
@@ -52,6 +56,14 @@ class Blocks:
         self.kinds = {name: "O" if kind == _ALL_GAPS else kind for name, kind in self.kinds.items()}
         if not self.rows:
             raise DataError(f"{self.path} has no rows")
+
+    def find_label(self, label: str | None) -> str | None:
+        """Find the column of the labels; None if there is none."""
+        return find_label(label, list(self.kinds))
+
+    def add_inputs(self, found: Found, label: str, how: Reading, room: Room) -> Found:
+        """Add inputs that are no columns with one value an item, and names of classes, where the data has them."""
+        return found
 
     def read(self, names: Sequence[str], what: str = "rows read") -> Iterator[tuple[int, int, Columns]]:
         """Give some columns block by block, each with its first row and the one after its last."""
@@ -121,7 +133,23 @@ class CsvBlocks(Blocks):
         return parse_as(kind, values)
 
 
-class ParquetBlocks(Blocks):
+class TypedBlocks(Blocks):
+    """Data in blocks whose columns have types: but for gaps, which have none."""
+
+    def _find_kind(self, values: np.ndarray) -> str:
+        kind = values.dtype.kind
+        gaps = values == "" if kind == "O" else values != values  # NaN and NaT are like nothing, not even themselves
+        return _ALL_GAPS if np.all(gaps) else kind
+
+    def _cast(self, values: np.ndarray, kind: str) -> np.ndarray:
+        if values.dtype.kind == kind:
+            return values
+        if kind in "fM" and values.dtype.kind == "O":  # it has gaps only
+            return np.full(len(values), np.nan) if kind == "f" else np.full(len(values), "NaT", "datetime64[us]")
+        return values.astype(np.float64) if kind == "f" else values.astype(str).astype(object)
+
+
+class ParquetBlocks(TypedBlocks):
     """A Parquet file in blocks."""
 
     def _raw(self) -> Iterator[dict[str, Any]]:
@@ -136,18 +164,6 @@ class ParquetBlocks(Blocks):
         except Exception as error:  # what is damaged can raise anything
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataError(f"{self.path} cannot be read as Parquet: {reason}") from None
-
-    def _find_kind(self, values: np.ndarray) -> str:
-        kind = values.dtype.kind
-        gaps = values == "" if kind == "O" else values != values  # NaN and NaT are like nothing, not even themselves
-        return _ALL_GAPS if np.all(gaps) else kind
-
-    def _cast(self, values: np.ndarray, kind: str) -> np.ndarray:
-        if values.dtype.kind == kind:
-            return values
-        if kind in "fM" and values.dtype.kind == "O":  # it has gaps only
-            return np.full(len(values), np.nan) if kind == "f" else np.full(len(values), "NaT", "datetime64[us]")
-        return values.astype(np.float64) if kind == "f" else values.astype(str).astype(object)
 
 
 def _number_lines(reader: Any) -> Iterable[tuple[int, list[str]]]:

@@ -6,11 +6,11 @@ photo stands as its camera says. An image is measured by its header before memor
 
 import io
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no others: so
 _MOST_PIXELS = 89_000_000
 """of an image: a small file can claim to be a huge one"""
 _ORIENTATION = 0x0112
-_WAITING = 10_000
+_WAITING = 100
 """images that are given to threads at once"""
 _TOLD = 100
 """images from one call of the progress to the next"""
@@ -51,7 +51,7 @@ class Measure:
 
 
 def read_images(
-    sources: Sequence[Source],
+    sources: Iterable[Source],
     places: Sequence[str],
     *,
     size: int | None,
@@ -63,7 +63,7 @@ def read_images(
     """Read images of one size.
 
     Args:
-        sources: files or their contents.
+        sources: files or their contents; what is iterated twice need not be in memory.
         places: what to call each in a message.
         size: of a side; images of other sizes are scaled to it by their shorter side, then cut at the centre.
         channels: 1 or 3; without it 1 if all are grey.
@@ -79,7 +79,7 @@ def read_images(
         raise DataError(f"channels is {channels}: an image has 1 (grey) or 3 (red, green, blue)")
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
         warnings.simplefilter("ignore")  # of damaged metadata, and of sizes, which are judged here
-        told = _Told(progress, "images measured", len(sources))
+        told = _Told(progress, "images measured", len(places))
         measures = list(_map(pool, lambda source: told(_try(_measure, source)), sources))
         bad = {i: str(found) for i, found in enumerate(measures) if isinstance(found, DataError)}
         good = {i: found for i, found in enumerate(measures) if isinstance(found, Measure)}
@@ -89,8 +89,8 @@ def read_images(
         pixels = room.make(f"{len(good)} images of {height} x {width}", (len(good), channels, height, width), np.uint8)
         told = _Told(progress, "images read", len(good))
 
-        def read(row: int, i: int) -> tuple[int, str | None]:
-            found = told(_try(lambda source: _read_pixels(source, channels, size), sources[i]))
+        def read(row: int, i: int, source: Source) -> tuple[int, str | None]:
+            found = told(_try(lambda source: _read_pixels(source, channels, size), source))
             if isinstance(found, DataError):
                 return i, str(found)
             if found.shape != pixels.shape[1:]:
@@ -98,10 +98,11 @@ def read_images(
             pixels[row] = found
             return i, None
 
-        failed = {i: reason for i, reason in _map(pool, read, range(len(good)), good) if reason is not None}
+        whole = (source for i, source in enumerate(sources) if i in good)
+        failed = {i: reason for i, reason in _map(pool, read, range(len(good)), good, whole) if reason is not None}
     bad |= failed
     _check_bad_images(bad, places, skip_bad)
-    readable = np.array([i not in bad for i in range(len(sources))], bool)
+    readable = np.array([i not in bad for i in range(len(places))], bool)
     made = to_rows(pixels)
     if failed:
         made = take_rows(made, torch.tensor([i not in failed for i in good]))
@@ -109,10 +110,14 @@ def read_images(
 
 
 def _map(pool: ThreadPoolExecutor, function: Callable[..., Made], *values: Iterable[Any]) -> Iterator[Made]:
-    """Apply a function in threads, to some values after the other: what waits takes memory, too."""
-    each = zip(*values)
-    while some := list(islice(each, _WAITING)):
-        yield from pool.map(lambda given: function(*given), some)
+    """Apply a function in threads, to some values at a time: what waits takes memory, too."""
+    waiting: deque[Future[Made]] = deque()
+    for given in zip(*values):
+        waiting.append(pool.submit(function, *given))
+        if len(waiting) == _WAITING:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _check_bad_images(bad: dict[int, str], places: Sequence[str], skip_bad: bool) -> None:

@@ -1,6 +1,6 @@
 """A table's columns as one tensor, the way a reading says: numbers, categories, words or tokens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -45,14 +45,19 @@ def make_encoding(how: Reading) -> Callable[[Any], TableEncoding]:
 def join_inputs(inputs: dict[str, Tensor], encoding: TableEncoding | None) -> Tensor:
     """One tensor of all inputs: categories become a place for each of their values."""
     if encoding is None:
-        if len(inputs) > 1:
-            raise SelfReminderError(f"the inputs {', '.join(inputs)} are several: name one with --inputs")
+        check_single(inputs)
         return next(iter(inputs.values()))
     parts = []
     for name, x in inputs.items():
         are_codes = name == "categories" or (name == "x" and encoding.categories)
         parts.append(_one_hot(x, encoding) if are_codes else x.flatten(1).float())
     return torch.cat(parts, 1)
+
+
+def check_single(names: Iterable[str]) -> None:
+    """Raise if there are several inputs, by name, that are not columns of a table."""
+    if len(names := list(names)) > 1:
+        raise SelfReminderError(f"the inputs {', '.join(names)} are several: name one with --inputs")
 
 
 def _one_hot(codes: Tensor, encoding: TableEncoding) -> Tensor:

@@ -16,17 +16,18 @@ from selfreminder.data.mapped import MappedRows, iterate_rows
 from selfreminder.data.own import OwnData, find_kind, read_own_data
 from selfreminder.data.own.blocks import CsvBlocks, ParquetBlocks
 from selfreminder.data.own.cutting import find_times, name_tasks, order_tasks
+from selfreminder.data.own.hugging_face import SavedBlocks
+from selfreminder.data.own.in_blocks import read_in_blocks
 from selfreminder.data.own.inputs import join_inputs, load_tokenizer, make_encoding
 from selfreminder.data.own.kept import find_place, load_kept, make_room, save_kept
 from selfreminder.data.own.labels import name_labels
-from selfreminder.data.own.large_table import read_large_table
 from selfreminder.data.own.own_data import Progress
 from selfreminder.data.own.reading import Reading
 from selfreminder.data.own.room import Room, TooLargeError
 
-_BLOCKS = {"csv": CsvBlocks, "parquet": ParquetBlocks}
+_BLOCKS = {"csv": CsvBlocks, "parquet": ParquetBlocks, "hf": SavedBlocks}
 _REFUSED = "8GB"
-"""of kinds of data that are read at once"""
+"""of what a function gives, which is read at once"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +94,19 @@ def describe_pieces(pieces: Pieces) -> list[tuple[str, str, str]]:
 
 
 def _read_anew(source: str, how: Reading, folder: Path | None, progress: Progress | None) -> Pieces:
-    try:
-        data, names = _read(source, how, folder, progress)
-    except TooLargeError:
-        kind, path = find_kind(source)
-        if kind not in _BLOCKS or folder is None:
-            raise
+    kind, path = find_kind(source)
+    if how.by == "folder" and kind != "folder":
+        raise DataError(f"{source} is no folder of folders: --by folder is for folder:PATH")
+    data, names = None, np.empty(0)
+    if kind != "hf":  # it is written in blocks: to read it in them takes no longer
+        try:
+            data, names = _read(source, how, folder, progress)
+        except TooLargeError:
+            if kind not in _BLOCKS or folder is None:
+                raise
+    if data is None:
         blocks = _BLOCKS[kind](path, how.skip_bad, progress)
-        data, names = read_large_table(blocks, how, Room(get_limit(), folder), source)
+        data, names = read_in_blocks(blocks, how, Room(get_limit(), folder), source)
     if data.labels is None:
         raise DataError(f"{source} has no labels: name their column with --label")
     x, y = join_inputs(data.inputs, data.encoding), data.labels
@@ -122,9 +128,6 @@ def _read(source: str, how: Reading, folder: Path | None, progress: Progress | N
     """Read one source, and give each item's task by name."""
     kind, _ = find_kind(source)
     is_table = kind in _BLOCKS or bool(how.categories or how.text)
-    by_folder = how.by == "folder"
-    if by_folder and kind != "folder":
-        raise DataError(f"{source} is no folder of folders: --by folder is for folder:PATH")
     data = read_own_data(
         source,
         label=how.label,
@@ -133,9 +136,9 @@ def _read(source: str, how: Reading, folder: Path | None, progress: Progress | N
         size=how.size,
         channels=how.channels,
         skip_bad=how.skip_bad,
-        limit=_REFUSED if kind in ("hf", "function") else get_limit(),
+        limit=_REFUSED if kind == "function" else get_limit(),
         progress=progress,
-        by_folder=by_folder,
+        by_folder=how.by == "folder",
         spill=folder,
     )
     if how.tokenizer:

@@ -1,4 +1,4 @@
-"""Tables that are larger than memory: of each item its label and its task are in memory, its inputs in a file."""
+"""Data that is read in blocks: of each item its label and its task are in memory, its inputs there or in a file."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,13 @@ import numpy as np
 from torch import Tensor
 
 from selfreminder._base.errors import DataError
+from selfreminder.data.own.arrays import drop_infinite
 from selfreminder.data.own.blocks import Blocks
 from selfreminder.data.own.cutting import name_tasks, order_tasks
 from selfreminder.data.own.encoding import Columns
 from selfreminder.data.own.inputs import fit_encoding, join_inputs, list_numbers, load_tokenizer
 from selfreminder.data.own.labels import drop_gaps, name_labels, number_labels
-from selfreminder.data.own.own_data import Found, OwnData, check_names, find_label
+from selfreminder.data.own.own_data import Found, OwnData, check_names
 from selfreminder.data.own.reading import Reading
 from selfreminder.data.own.room import Room, to_rows
 
@@ -20,18 +21,20 @@ Encode = Callable[[Columns], Tensor]
 _ROW = "\0row"
 
 
-def read_large_table(blocks: Blocks, how: Reading, room: Room, source: str) -> tuple[OwnData, np.ndarray]:
-    """Read a table block by block, and give each item's task by name: what comes out is as if it were read at once."""
+def read_in_blocks(blocks: Blocks, how: Reading, room: Room, source: str) -> tuple[OwnData, np.ndarray]:
+    """Read data block by block, and give each item's task by name: what comes out is as if it were read at once."""
     blocks.scan()
     empty: Columns = {name: np.empty(0, "M8[us]" if kind == "M" else kind) for name, kind in blocks.kinds.items()}
-    label = find_label(how.label, list(empty))
+    label = blocks.find_label(how.label)
     if label is None:
         raise DataError(f"{source} has no labels: name their column with --label")
     del empty[label]
     whole = blocks.read_whole([label, *_list_cutting(empty, how.by)])
     labels = whole.pop(label)
     found = Found({}, labels, {**whole, _ROW: np.arange(blocks.rows)}, f"label column '{label}' of {blocks.path}")
-    found = drop_gaps(found, how.skip_bad)
+    found = drop_gaps(blocks.add_inputs(found, label, how, room), how.skip_bad)
+    if found.inputs:
+        found = drop_infinite(found, how.skip_bad)
     numbered, classes = number_labels(found, None, False)
     assert numbered is not None
     at = found.columns.pop(_ROW)
@@ -39,13 +42,16 @@ def read_large_table(blocks: Blocks, how: Reading, room: Room, source: str) -> t
         tasks = name_labels(numbered, classes)
     else:
         tasks = name_tasks({**empty, **found.columns}, len(at), how.by, source)
+    skipped = (*blocks.skipped, *found.skipped)
+    if found.inputs:
+        return OwnData(found.inputs, numbered, classes, found.columns, skipped=skipped), tasks
     if how.tokenizer:
         encode, names = load_tokenizer(empty, how), list(how.text)
     else:
         first = tasks == next(iter(order_tasks(tasks))) if how.by not in (None, "class") else np.full(len(at), True)
         encode, names = _fit(blocks, empty, how, room, at[first])
     x = _encode(blocks, names, encode, room, at)
-    return OwnData({"x": x}, numbered, classes, found.columns, skipped=(*blocks.skipped, *found.skipped)), tasks
+    return OwnData({"x": x}, numbered, classes, found.columns, skipped=skipped), tasks
 
 
 def _list_cutting(columns: Columns, by: str | None) -> list[str]:
