@@ -251,6 +251,21 @@ def test_mistakes(shrink: Callable[[str], None]) -> None:
         read_pieces("csv:own.csv", "{}")
 
 
+@pytest.mark.parametrize("kind", ["parquet", "hf"])
+def test_a_column_of_numbers_without_any_is_said_to_be_so(kind: str, shrink: Callable[[str], None]) -> None:
+    columns = {"x": [1.0] * 100, "none": np.full(100, np.nan), "y": [0, 1] * 50}
+    if kind == "hf":
+        save(columns)
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(arrow.table(columns), "own.parquet")
+    source = "hf:own" if kind == "hf" else "parquet:own.parquet"
+    for limit in ("512MB", "100B"):
+        shrink(limit)
+        with pytest.raises(DataError, match="column 'none' has no numbers: leave it out"):
+            read_pieces(source, '{"by": "parts:2"}')
+
+
 @pytest.mark.parametrize(
     ("columns", "reading", "message"),
     [

@@ -138,8 +138,7 @@ class TypedBlocks(Blocks):
 
     def _find_kind(self, values: np.ndarray) -> str:
         kind = values.dtype.kind
-        gaps = values == "" if kind == "O" else values != values  # NaN and NaT are like nothing, not even themselves
-        return _ALL_GAPS if np.all(gaps) else kind
+        return _ALL_GAPS if kind == "O" and np.all(values == "") else kind  # of numbers and dates the type is known
 
     def _cast(self, values: np.ndarray, kind: str) -> np.ndarray:
         if values.dtype.kind == kind:
