@@ -285,6 +285,16 @@ def test_a_saved_data_set_that_is_damaged_is_a_line_and_no_end_of_the_process(tm
         read_own_data(tmp_path / "d", limit=100)
 
 
+def test_a_saved_data_set_whose_state_is_deep_is_a_line(tmp_path: Path):
+    datasets.Dataset.from_dict({"x": [[1.0, 2.0]] * 4}).save_to_disk(tmp_path / "d")
+    state = (tmp_path / "d" / "state.json").read_text()
+    deep = state.replace('"_output_all_columns": false', f'"_output_all_columns": {"[" * 600}{"]" * 600}')
+    assert deep != state
+    (tmp_path / "d" / "state.json").write_text(deep)
+    with pytest.raises(DataError, match="cannot be read as a data set: RecursionError"):
+        read_own_data(tmp_path / "d")
+
+
 def test_a_saved_data_set_with_parts_gaps_or_ragged_lists_is_a_line(tmp_path: Path):
     part = datasets.Dataset.from_dict({"x": [[1], [2, 3]]})
     datasets.DatasetDict(train=part, test=part).save_to_disk(tmp_path / "d")

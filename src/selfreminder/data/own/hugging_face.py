@@ -43,6 +43,7 @@ def load_saved(folder: Path, limit: int) -> Any:
     try:
         found = datasets.load_from_disk(str(folder), keep_in_memory=True)
         found.data.table.validate(full=True)  # places beyond its end would be read otherwise
+        found = found.with_format(None)  # what it says of its format is copied, however deep: here, or not at all
     except Exception as error:  # what is damaged can raise anything
         raise _explain(folder, error) from None
     return found
