@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from PIL import Image
 from chaos.corruption import read_current, read_history, verify_store
 from chaos.shop import make_versions
 from chaos.strangers import HOSTILE, Parser, join_campaign, put, put_into_png, put_into_tensors, reading
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.data.own import read_own_data
+from selfreminder.data.own.pieces import read_pieces
 from selfreminder.store.config import Config
 from selfreminder.store.heldout import HeldOut
 from selfreminder.store.manifest import MANIFEST, _hash_facts
@@ -111,6 +114,12 @@ def _made_store(name: str) -> Callable[[], bytes]:
     return good
 
 
+def _read_dataset(folder: Path) -> object:
+    with suppress(SelfReminderError):
+        read_pieces(f"hf:{folder / 'saved'}", '{"by": "parts:2"}')  # in blocks
+    return read_own_data(folder / "saved", limit="200MB")
+
+
 _DATASET = ("dataset_info.json", "state.json", "data-00000-of-00001.arrow")
 PARSERS = {
     "arrays (npz)": Parser(_good_npz, _read_own("own.npz")),
@@ -119,7 +128,7 @@ PARSERS = {
     **{
         f"saved data sets ({name.partition('-')[0]})": Parser(
             _good_dataset(name),
-            reading(f"saved/{name}", lambda folder: read_own_data(folder / "saved", limit="200MB")),
+            reading(f"saved/{name}", _read_dataset),
             put_into_json if name.endswith("json") else None,
         )
         for name in _DATASET

@@ -189,6 +189,7 @@ def test_what_is_no_encoding_is_refused(value):
         ("a,y\n1,0.5\n2,1\n", {}, "holds numbers with a point such as 0.5"),
         ("a,y\n1,2024-01-01\n", {}, "holds dates such as 2024-01-01"),
         ("a,y\n1,-1\n", {}, r"-1 \(line 2\) is negative"),
+        ("a,y\n1,0\n2,4000000000000\n", {}, r"4000000000000 \(line 3\) is too large for the number of a class"),
         ("a,y\n1,2\n,3\n", {}, r"1 of 2 rows have gaps or infinite numbers .*: line 3 \(a\)"),
         ("a,y\n1,2\ninf,3\n", {}, r"line 3 \(a\)"),
         ("a,y\n1,2\n1,2,3\n", {}, r"1 of 2 rows of .* are not whole: line 3 \(3 values, the header has 2\)"),

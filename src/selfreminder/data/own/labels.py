@@ -11,6 +11,8 @@ from selfreminder._base.errors import DataError
 from selfreminder.data.own.own_data import Found, check_bad
 
 _SHOWN = 10
+_MOST_CLASSES = 1_000_000
+"""that have numbers and no names: a model has an output for each number up to the largest"""
 
 
 class UnknownClassError(DataError):
@@ -100,6 +102,12 @@ def _number_numbers(
     found: Found, labels: np.ndarray, known: tuple[str, ...] | None, grow: bool
 ) -> tuple[Tensor, tuple[str, ...] | None]:
     if known is None:
+        if (most := labels.max()) >= _MOST_CLASSES:
+            place = found.place(int(labels.argmax()))
+            raise DataError(
+                f"{found.label_name}: {most} ({place}) is too large for the number of a class, of which there are at "
+                f"most {_MOST_CLASSES:,}, from 0: number them anew, or write names"
+            )
         return torch.from_numpy(labels), None
     if all(name.isdecimal() for name in known):
         return _number_names(found, labels.astype(str).astype(object), known, grow)
