@@ -42,7 +42,6 @@ seed = {seeds}
 method = ["adam", "fsr-logit"]
 """
 COMPARE = ["compare", "permuted-mnist"]
-HERE = "127.0.0.1"
 SECONDS = 600
 """after which something hangs: a node that starts imports torch several times, while the machine may do other things"""
 
@@ -54,7 +53,7 @@ def make_spec(epochs: int, seeds: int) -> str:
 
 def add_node(cluster: Any) -> Any:
     """Ray itself waits half a minute at most."""
-    node = cluster.add_node(num_cpus=1, wait=False, node_ip_address=HERE)
+    node = cluster.add_node(num_cpus=1, wait=False)
     cluster._wait_for_node(node, SECONDS)
     return node
 
@@ -64,16 +63,10 @@ def cluster() -> Iterator[Any]:
     """A head with one core, which other drivers reach at `client`, and another node."""
     utils = pytest.importorskip("ray.cluster_utils")
     port = find_port()
-    head = {
-        "num_cpus": 1,
-        "include_dashboard": False,
-        "ray_client_server_port": port,
-        "wait": False,
-        "node_ip_address": HERE,
-    }
+    head = {"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": port, "wait": False}
     made = utils.Cluster(initialize_head=True, head_node_args=head)
     made._wait_for_node(made.head_node, SECONDS)
-    made.client = f"ray://{HERE}:{port}"
+    made.client = f"ray://127.0.0.1:{port}"
     made.second = add_node(made)
     before = os.environ.get("RAY_ADDRESS")
     os.environ["RAY_ADDRESS"] = made.address
@@ -328,7 +321,7 @@ def test_an_address_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> 
         port = held.getsockname()[1]
         for address, said in (
             (
-                f"ray://{HERE}:{port}",
+                f"ray://127.0.0.1:{port}",
                 "does not answer (Connection refused): start `ray start --head` there, or mend",
             ),
             ("ray://127.0.0.1", "write ray://HOST:PORT"),

@@ -329,6 +329,18 @@ def test_a_saved_data_set_in_parts_or_damaged_is_a_line(shrink: Callable[[str], 
     assert refused > 10
 
 
+def test_a_saved_data_set_with_a_name_that_is_no_text_is_a_line() -> None:
+    save({"x": [[1], [2]], "y": [0, 1]}, shards=1)
+    (file,) = Path("own").glob("*.arrow")
+    content = file.read_bytes()
+    assert b"item\0" in content
+    file.unlink()
+    file.write_bytes(content.replace(b"item\0", b"\xd3\xd3em\0"))
+    for read in (read_own_data, lambda source: read_pieces(source, '{"by": "parts:2"}')):
+        with pytest.raises(DataError, match="own cannot be read as a data set: UnicodeDecodeError"):
+            read("hf:own")
+
+
 @pytest.mark.parametrize("method", ["fsr-logit", "joint", "ewc"])
 def test_runs_are_the_same(method: str, shrink: Callable[[str], None], in_folder: Path) -> None:
     write_npz(600)

@@ -43,10 +43,10 @@ def load_saved(folder: Path, limit: int) -> Any:
     try:
         found = datasets.load_from_disk(str(folder), keep_in_memory=True)
         found.data.table.validate(full=True)  # places beyond its end would be read otherwise
-        found = found.with_format(None)  # what it says of its format is copied, however deep: here, or not at all
+        # Names that may be no text are read then, and what it says of its format is copied, however deep.
+        return found.with_format("arrow")
     except Exception as error:  # what is damaged can raise anything
         raise _explain(folder, error) from None
-    return found
 
 
 def read_dataset(
@@ -68,6 +68,7 @@ def read_dataset(
     if not len(data):
         raise DataError(f"{where} is empty")
     check_size(where, data.data.nbytes, room.limit)
+    data = data.with_format("arrow")
     uses = _find_uses(data.features, where, inputs)
     label = _find_label(data.features, where, label)
     columns = _read_values(data, uses)
@@ -131,7 +132,8 @@ class SavedBlocks(TypedBlocks):
                     for batches in _gather(stream):
                         table = pyarrow.Table.from_batches(batches)
                         table.validate(full=True)  # places beyond its end would be read otherwise
-                        yield self.datasets.Dataset(table, info=self.info, fingerprint="of a block")
+                        block = self.datasets.Dataset(table, info=self.info, fingerprint="of a block")
+                        yield block.with_format("arrow")
         except Exception as error:  # what is damaged can raise anything
             raise _explain(self.path, error) from None
 
@@ -220,7 +222,7 @@ def _holds_numbers(feature: Any) -> bool:
 
 
 def _iterate(data: Any, names: Sequence[str]) -> Iterator[Any]:
-    data = data.select_columns(list(names)).with_format("arrow")
+    data = data.select_columns(list(names))
     for start in range(0, len(data), ROWS_AT_ONCE):
         yield data[start : start + ROWS_AT_ONCE]
 
@@ -229,7 +231,7 @@ def _read_values(data: Any, uses: _Uses) -> Columns:
     """Read all columns that have one value an item."""
     if not uses.values:
         return {}
-    columns = read_batch(data.select_columns(uses.values).with_format("arrow")[:])
+    columns = read_batch(data.select_columns(uses.values)[:])
     for name in uses.names:
         if (columns[name] == -1).any():  # how Hugging Face says that there is no label
             columns[name] = np.where(columns[name] == -1, np.nan, columns[name])
