@@ -1,8 +1,10 @@
 """Arrays, functions, Datasets and Hugging Face data sets; and how a source is recognised."""
 
+import json
 import sys
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import datasets
@@ -16,6 +18,7 @@ from torch.utils.data import Dataset, TensorDataset
 from selfreminder._base.errors import DataError, SelfReminderError
 from selfreminder._base.factories import load_factory
 from selfreminder.data.own import OwnData, UnknownClassError, read_own_data
+from selfreminder.data.own.pieces import read_pieces
 
 X = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
 
@@ -293,6 +296,17 @@ def test_a_saved_data_set_whose_state_is_deep_is_a_line(tmp_path: Path):
     (tmp_path / "d" / "state.json").write_text(deep)
     with pytest.raises(DataError, match="cannot be read as a data set: RecursionError"):
         read_own_data(tmp_path / "d")
+
+
+@pytest.mark.parametrize("read", [read_own_data, lambda path: read_pieces(f"hf:{path}", "")])
+def test_a_saved_data_set_names_no_file_of_another_folder(read: Callable[[Path], object], tmp_path: Path):
+    for name in ("theirs", "d"):
+        datasets.Dataset.from_dict({"x": [[1.0, 2.0]] * 4, "label": [0, 1] * 2}).save_to_disk(tmp_path / name)
+    state = json.loads((tmp_path / "d" / "state.json").read_text())
+    state["_data_files"][0]["filename"] = f"../theirs/{state['_data_files'][0]['filename']}"
+    (tmp_path / "d" / "state.json").write_text(json.dumps(state))
+    with pytest.raises(DataError, match=r"names '\.\./theirs/data.*', which is no file of this folder"):
+        read(tmp_path / "d")
 
 
 def test_a_saved_data_set_with_parts_gaps_or_ragged_lists_is_a_line(tmp_path: Path):

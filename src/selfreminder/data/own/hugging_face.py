@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from selfreminder._base.errors import DataError, MissingExtraError
+from selfreminder._base.errors import DataError, MissingExtraError, printable
 from selfreminder.data.own.arrays import to_numpy, to_tensor
 from selfreminder.data.own.blocks import TypedBlocks
 from selfreminder.data.own.encoding import Columns
@@ -41,10 +41,13 @@ def load_saved(folder: Path, limit: int) -> Any:
     datasets = _import_datasets(folder)
     check_size(str(folder), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()), limit)
     try:
+        _list_files(folder)
         found = datasets.load_from_disk(str(folder), keep_in_memory=True)
         found.data.table.validate(full=True)  # places beyond its end would be read otherwise
         # Names that may be no text are read then, and what it says of its format is copied, however deep.
         return found.with_format("arrow")
+    except DataError:
+        raise
     except Exception as error:  # what is damaged can raise anything
         raise _explain(folder, error) from None
 
@@ -89,8 +92,7 @@ class SavedBlocks(TypedBlocks):
         self.datasets = _import_datasets(path)
         try:
             self.info = self.datasets.DatasetInfo.from_directory(str(path))
-            state = json.loads((path / _STATE).read_text(encoding="utf-8"))
-            self.files = [path / file["filename"] for file in state["_data_files"]]
+            self.files = _list_files(path)
             self.features = dict(next(self._iterate_blocks()).features)
         except StopIteration:
             raise DataError(f"{path} is empty") from None
@@ -169,6 +171,15 @@ def _import_datasets(folder: Path) -> Any:
             raise _explain(folder, error) from None
         raise DataError(shown)
     return datasets
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """List the tables of a saved data set, as it names them: files of its own folder, and no others."""
+    state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+    names = [str(file["filename"]) for file in state["_data_files"]]
+    if outside := [name for name in names if Path(name).name != name]:
+        raise DataError(f"{folder / _STATE} names '{printable(outside[0])}', which is no file of this folder")
+    return [folder / name for name in names]
 
 
 def _explain(folder: Path, error: Exception) -> DataError:
