@@ -119,7 +119,7 @@ run(Experiment(**eval(sys.argv[1])), sys.argv[2], save_every=0.0)
 """
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_at_any_moment(tmp_path: Path, whole: bytes, seed: int) -> None:
     """kill -9 at random moments while it saves all the time: the records are those of a run in one go."""
     chance, kills = random.Random(seed), 0

@@ -547,7 +547,8 @@ LOSSES: tuple[Callable[[Records], list[Records]], ...] = (
 )
 
 
-@pytest.mark.parametrize("name", [pytest.param(i, marks=[pytest.mark.slow] if "." in i else []) for i in IDS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IDS)
 def test_without_one_run_there_is_no_other_verdict(name: str) -> None:
     """Each run of a seed, one after the other: the claim needs it, or is the same without."""
     for records in (shown(name, {}), shown(name, OTHERWISE[name][0])):

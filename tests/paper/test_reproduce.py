@@ -119,6 +119,7 @@ def write_world(folder: Path, *figures: str, scale: str = SCALE) -> list[Experim
 # Figures ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_drawn(name: str, tmp_path: Path) -> None:
     shown = shown_of(name)
@@ -435,6 +436,7 @@ def draw_only(folder: Path, capsys: pytest.CaptureFixture[str], name: str = "all
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_draw_only_and_a_record_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = write_world(tmp_path, "logit-bars", "heatmaps")
     said = draw_only(tmp_path, capsys)
@@ -499,6 +501,7 @@ def test_records_that_are_there_twice_and_differ(tmp_path: Path) -> None:
     assert trouble.startswith(f"{tmp_path / 'copy'} and {one} are of one run and differ: the latter is taken")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["index.html", "figures/color.png"])
 def test_what_somebody_else_has_made_is_not_drawn_over(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -519,6 +522,7 @@ def test_what_somebody_else_has_made_is_not_drawn_over(
         assert main([*arguments, str(tmp_path / "runs")]) == 0
 
 
+@pytest.mark.slow
 def test_drawn_in_its_own_style(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path, "logit-bars")
     drawn = []

@@ -119,6 +119,7 @@ def copy_runs(keys: Collection[str], folder: Path) -> None:
     (folder / PACKED).write_text("".join(lines), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_reproduce_goes_on_from_packed_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "x"
     copy_runs([run.key for run in FIGURES["logit-bars"].experiments("small")], folder)

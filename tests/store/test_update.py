@@ -125,6 +125,7 @@ def kill_and_complete(shop: Path, times: int, seed: int) -> None:
         assert all(torch.equal(value, weights[name]) for name, value in store.current.read_weights().items())
 
 
+@pytest.mark.slow
 def test_kill_at_a_random_moment(shop: Path) -> None:
     kill_and_complete(shop, times=1, seed=0)
 
