@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from selfreminder._base import optimizers
+from selfreminder._base.denormals import without_denormals
 from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, unknown
 from selfreminder._base.seeds import seed_for, step_seed
 from selfreminder._base.together import Together, default_generator
@@ -178,11 +179,12 @@ def train(
         watcher: who is told of the progress, saves the state and may stop.
         together: the processes that train it together, each of which calls this.
     """
-    trainer = _Trainer(model, task, method, how, state or TrainState(), watcher or Watcher(), together or Together())
-    trainer.watcher.begin(trainer.state)
-    device = torch.device(how.device)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        return trainer.train()
+    state, device = state or TrainState(), torch.device(how.device)
+    with without_denormals():
+        trainer = _Trainer(model, task, method, how, state, watcher or Watcher(), together or Together())
+        trainer.watcher.begin(trainer.state)
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            return trainer.train()
 
 
 class _Trainer:
