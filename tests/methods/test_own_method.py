@@ -64,7 +64,9 @@ def test_what_breaks_the_contract_is_named() -> None:
         check_method("forgetful.py")
 
 
-def test_it_runs_by_path_module_and_entry_point(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_by_path_module_and_entry_point(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     point = EntryPoint("slow", "slow:Slow", methods.GROUP)
     monkeypatch.setattr(methods, "entry_points", lambda group: [point] if group == methods.GROUP else [])
     assert "slow" in methods.names()
@@ -75,6 +77,8 @@ def test_it_runs_by_path_module_and_entry_point(mine: Path, monkeypatch: pytest.
     assert len({json.dumps(each.tasks) for each in found.values()}) == 1
     assert found["slow.py"].experiment.key.startswith("slow.py-seed0-")
     assert found["slow:Slow"].experiment.key.startswith("slow-Slow-seed0-")
+    assert main(["list"]) == 0
+    assert "Fine-tuning that is slow to move" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,22 @@
 """The benchmarks, one file each. A file's name is its benchmark's name; the first line of its docstring, its help.
 
 A benchmark's file has two things: `BENCHMARK`, its facts as a `Benchmark`, and `make_stream(spec)`, which makes its
-stream of tasks. Nothing here imports torch before a benchmark is loaded.
+stream of tasks. Packages may add their own by an entry point in the group ``selfreminder.benchmarks`` that names a
+module; and a benchmark may be named by where it is, ``my_benchmark.py``. Nothing here imports torch before a benchmark
+is loaded.
 """
 
 import re
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from selfreminder._base.errors import unknown
+from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.factories import load_file
 
 if TYPE_CHECKING:
     from selfreminder.benchmarks.models import build_model
@@ -33,7 +37,11 @@ __all__ = [
     "load_benchmark",
     "make_stream",
     "names",
+    "own_names",
 ]
+
+GROUP = "selfreminder.benchmarks"
+"""of entry points"""
 
 SCALES = {
     "demo": "minutes, on data that comes with selfreminder",
@@ -181,8 +189,19 @@ def names() -> tuple[str, ...]:
     >>> "permuted-mnist" in names()
     True
     """
+    return tuple(dict.fromkeys((*own_names(), *sorted(_others()))))
+
+
+@cache
+def own_names() -> tuple[str, ...]:
+    """Names of the benchmarks that have a file here."""
     stems = (path.stem for path in sorted(Path(__file__).parent.glob("*.py")))
     return tuple(stem.replace("_", "-") for stem in stems if stem not in _SHARED)
+
+
+@cache
+def _others() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def load_benchmark(name: str) -> Benchmark:
@@ -193,21 +212,36 @@ def load_benchmark(name: str) -> Benchmark:
     >>> load_benchmark("split-mnist").splits_classes
     True
     """
-    module = _load_module(name)
+    module = load_module(name)
     return replace(module.BENCHMARK, summary=(module.__doc__ or "").partition("\n")[0].removesuffix("."))
 
 
 @lru_cache(maxsize=1)  # methods follow each other with the same seed, and so the same stream
 def make_stream(name: str, spec: "StreamSpec") -> "Stream":
     """Make the stream of tasks of a benchmark; asked for the same one again, give it again."""
-    module = _load_module(name)
+    module = load_module(name)
     stream = module.make_stream(spec)
     if spec.scenario is None or module.BENCHMARK.own_data:  # whose classes may differ from task to task
         return stream
     return import_module(f"{__name__}.scenario").arrange(stream, spec.scenario)
 
 
-def _load_module(name: str) -> ModuleType:
-    if name not in names():
-        raise unknown("benchmark", name, names())
-    return import_module(f"{__name__}.{name.replace('-', '_')}")
+def load_module(name: str) -> ModuleType:
+    """Load the module of a benchmark: its file here, or what an entry point or a path names."""
+    if name in own_names():
+        return import_module(f"{__name__}.{name.replace('-', '_')}")
+    if name in _others():
+        try:
+            module = _others()[name].load()
+        except Exception as error:  # whatever a stranger's module raises
+            raise SelfReminderError(f"benchmark '{name}' cannot be loaded: {type(error).__name__}: {error}") from None
+    elif name.endswith(".py"):
+        module = load_file(Path(name))
+    else:
+        raise unknown("benchmark", name, [*names(), "my_benchmark.py"])
+    facts = getattr(module, "BENCHMARK", None)
+    if not isinstance(facts, Benchmark) or not callable(getattr(module, "make_stream", None)):
+        raise SelfReminderError(f"{name} is no benchmark: it should have BENCHMARK, a Benchmark, and make_stream(spec)")
+    if not facts.scales or not set(facts.scales) <= set(SCALES):
+        raise SelfReminderError(f"{name}: its scales should be some of {', '.join(SCALES)}")
+    return module

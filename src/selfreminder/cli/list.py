@@ -2,10 +2,10 @@
 
 import json as json_format
 
-from selfreminder import selection
+from selfreminder import benchmarks, methods, selection
 from selfreminder.benchmarks import MODEL_NAMES, SCALES, SCENARIOS
 from selfreminder.cli.terminal import Json, print_rows
-from selfreminder.experiment.catalogue import read_catalogue, selection_summary
+from selfreminder.experiment.catalogue import benchmark, method_facts, selection_summary
 
 
 def show(*, json: Json = False) -> None:
@@ -16,10 +16,9 @@ def show(*, json: Json = False) -> None:
     json
         Print JSON.
     """
-    known = read_catalogue()
     names = {
-        "methods": {name: facts.summary for name, facts in known.methods.items()},
-        "benchmarks": {name: facts.summary for name, facts in known.benchmarks.items()},
+        "methods": {name: method_facts(name).summary for name in methods.names()},
+        "benchmarks": {name: benchmark(name).summary for name in benchmarks.names()},
         "selections": {name: selection_summary(name) for name in selection.names()},
         "scenarios": SCENARIOS,
         "models": MODEL_NAMES,

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from selfreminder import benchmarks as benchmark_files
 from selfreminder import methods as method_files
 from selfreminder import selection as selection_files
 from selfreminder._base.atomic import write_text
-from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks import Benchmark, Scale
 
 INDEX = Path(__file__).with_suffix(".json")
@@ -130,9 +131,19 @@ def benchmark(name: str) -> Benchmark:
     5
     """
     found = read_catalogue().benchmarks
-    if name not in found:
-        raise unknown("benchmark", name, found)
-    return found[name]
+    return found[name] if name in found else _load_others(name)
+
+
+@cache
+def _load_others(name: str) -> Benchmark:
+    return benchmark_files.load_benchmark(name)
+
+
+def digest_benchmark(name: str) -> str | None:
+    """Digest the source of a benchmark that is not of our own; None for ours."""
+    if name in read_catalogue().benchmarks:
+        return None
+    return hashlib.sha256(_dump_code(benchmark_files.load_module(name)).encode()).hexdigest()[:12]
 
 
 def check_selection(text: str) -> None:
@@ -183,7 +194,7 @@ def _with_tuples(facts: dict[str, Any]) -> dict[str, Any]:
 
 def make_index() -> dict[str, Any]:
     """Make the index by importing all methods, benchmarks and selections."""
-    benchmarks = {name: benchmark_files.load_benchmark(name) for name in benchmark_files.names()}
+    benchmarks = {name: benchmark_files.load_benchmark(name) for name in benchmark_files.own_names()}
     methods = {name: _facts_of_class(name) for name in method_files.own_names()}
     selections = {
         name: SelectionFacts(selection_files.summary(name), selection_files.load(name)[1])
@@ -219,12 +230,17 @@ def _digest_code(kind: type) -> str:
     digest = hashlib.sha256()
     for part in (own, *others):
         assert part is not None
-        tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
-        for node in ast.walk(tree):
-            if isinstance(body := getattr(node, "body", None), list):
-                node.body = [each for each in body if not _is_docstring(each)]  # pyright: ignore[reportAttributeAccessIssue]
-        digest.update(ast.dump(tree).encode())
+        digest.update(_dump_code(part).encode())
     return digest.hexdigest()[:12]
+
+
+def _dump_code(part: ModuleType | type) -> str:
+    """Write what a module or a class does, without comments and docstrings."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [each for each in body if not _is_docstring(each)]  # pyright: ignore[reportAttributeAccessIssue]
+    return ast.dump(tree)
 
 
 def _is_docstring(node: ast.AST) -> bool:

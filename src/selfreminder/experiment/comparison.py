@@ -63,7 +63,7 @@ class Comparison:
     @property
     def name(self) -> str:
         """A folder name that differs where comparisons do."""
-        parts = [self.benchmark, self.scale]
+        parts = [re.sub(r"[^\w+.-]+", "-", self.benchmark).strip("-."), self.scale]
         if self.size is not None:
             parts.append(str(self.size).replace(" ", "-"))
         parts += [

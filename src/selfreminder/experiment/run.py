@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from selfreminder import __version__
 from selfreminder._base.atomic import remove_stale
 from selfreminder._base.checked import DAMAGE, format_line
+from selfreminder._base.denormals import without_denormals
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.lock import locked
 from selfreminder._base.together import Together
 from selfreminder.benchmarks.stream import Stream, Task
-from selfreminder.experiment.catalogue import method_facts
+from selfreminder.experiment.catalogue import digest_benchmark, method_facts
 from selfreminder.experiment.checkpoint import RunState
 from selfreminder.experiment.costs import PeakMemory
 from selfreminder.experiment.evaluation import Evaluation
@@ -109,7 +110,7 @@ def learn(
 
     Of several processes each calls this, the first with the folder of the run, others with one that nobody reads.
     """
-    with Writer(folder / RECORDS, state.records_length if state else 0) as records:
+    with without_denormals(), Writer(folder / RECORDS, state.records_length if state else 0) as records:
         _Run(experiment, prepared, folder, records, together or Together(), watch, stop, save_every).go(state)
 
 
@@ -146,7 +147,7 @@ class _Run:
                 {
                     "event": "start",
                     "experiment": recorded,
-                    "versions": _versions(self.how.device, self.experiment.method),
+                    "versions": _versions(self.how.device, self.experiment),
                 }
             )
         else:
@@ -263,13 +264,15 @@ def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def _versions(device: str, method: str) -> dict[str, str]:
+def _versions(device: str, experiment: Experiment) -> dict[str, str]:
     """What a run is made with. Runs are the same to the byte, and paired by seed, on one kind of processor."""
     cuda = torch.device(device).type == "cuda"
+    benchmark_code = digest_benchmark(experiment.benchmark)
     return {
         "selfreminder": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "processor": torch.cuda.get_device_name(device) if cuda else torch.backends.cpu.get_cpu_capability(),
-        "code": method_facts(method).code,
+        "code": method_facts(experiment.method).code,
+        **({} if benchmark_code is None else {"benchmark_code": benchmark_code}),
     }

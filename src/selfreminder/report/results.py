@@ -11,7 +11,7 @@ from typing import Any
 
 from selfreminder import metrics
 from selfreminder._base.sizes import show_bytes
-from selfreminder.experiment.catalogue import method_facts
+from selfreminder.experiment.catalogue import digest_benchmark, method_facts
 from selfreminder.experiment.folder import show, varying
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
@@ -270,12 +270,16 @@ def name_settings(
 
 
 def describe_other_code(results: Iterable[Result]) -> str | None:
-    """Say of which methods runs were made with other code than there is now; None if of none."""
+    """Say of which methods and benchmarks runs were made with other code than there is now; None if of none."""
+    runs = [run for result in results for run in result.runs]
     found = {
         run.experiment.method
-        for result in results
-        for run in result.runs
+        for run in runs
         if run.versions.get("code") not in (None, method_facts(run.experiment.method).code)
+    } | {
+        run.experiment.benchmark
+        for run in runs
+        if run.versions.get("benchmark_code") not in (None, digest_benchmark(run.experiment.benchmark))
     }
     if not found:
         return None
