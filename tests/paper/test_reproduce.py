@@ -103,6 +103,17 @@ def shown_of(name: str, records: Iterable[Records] | None = None, scale: str = S
     return next(each for each in found if each.figure.name == name)
 
 
+def test_more_seeds_count_when_all_their_runs_are_done() -> None:
+    """Lines, missing runs and verdicts are of the usual seeds until then."""
+    more = [as_records(e) for e in figure("nonlinear").experiments(SCALE, 7)]
+    for without, seeds in ((0, 7), (1, 6), (10, 5)):
+        found = shown_of("nonlinear", more[: len(more) - without])
+        assert {len(line.runs) for line in found.lines} == {seeds} and not found.missing
+        (verdict,) = (v for v in judge(more[: len(more) - without], SCALE) if v.id == "C5")
+        assert verdict.seeds == seeds
+    assert shown_of("nonlinear", more[1:]).missing == 1
+
+
 def write_run(folder: Path, e: Experiment) -> None:
     (folder / e.key).mkdir(parents=True)
     text = "".join(json.dumps(event) + "\n" for event in made_up(e))

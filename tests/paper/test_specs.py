@@ -71,6 +71,19 @@ def test_seeds() -> None:
     assert all(seeds(name, "paper") == set(range(5)) for name in FIGURES)
 
 
+@pytest.mark.parametrize("name", FIGURES)
+def test_more_seeds_are_the_same_runs_with_others(name: str) -> None:
+    """Lines that need fewer seeds than the others, such as codecs, get none."""
+    usual, more = figure(name).experiments("small"), figure(name).experiments("small", 9)
+    count = figure(name).count_seeds("small")
+    assert [e.key for e in more if e.seed < count] == [e.key for e in usual]
+    assert {e.seed for e in more} == set(range(9))
+    last = {e.key for e in usual if e.seed == count - 1}
+    for seed in range(count, 9):
+        assert {replace(e, seed=count - 1).key for e in more if e.seed == seed} == last
+    assert figure(name).experiments("small", 2) == usual
+
+
 def test_strengths_are_those_of_the_table_for_each_size() -> None:
     for scale in SCALES:
         for run in experiments(FIGURES.values(), scale):

@@ -50,7 +50,8 @@ def reproduce(
     scale
         How large: demo, small, medium or paper.
     seeds
-        Run the first so many seeds only, for a look at it; claims need all.
+        Run so many seeds of each figure: fewer than usual for a look at it, as claims need all; or more, where there
+        are too few to tell.
     draw_only
         Run nothing: draw and judge what the folder holds, or the folders in it.
     out
@@ -67,14 +68,13 @@ def reproduce(
     if draw_only:
         return _draw_only(folder, scale, f"selfreminder reproduce {figure} --scale {scale}", running.json)
     tested = find_reasons(scale, [figure.name for figure in asked])
-    runs = {
-        run.key: run for run in (*experiments(asked, scale), *(run for each in tested for run in each.experiments()))
-    }
+    own = experiments(asked, scale, seeds)
+    runs = {run.key: run for run in (*own, *(run for each in tested for run in each.experiments()))}
     wanted = [run for run in runs.values() if seeds is None or run.seed < seeds]
     _check_folder(folder, scale)
     about = describe(folder, figure=figure, scale=scale)
     grid = running.make_grid(wanted, folder, about, check_first=False)
-    _name_runs(grid, asked, tested, scale)
+    _name_runs(grid, asked, tested, scale, seeds)
     if running.dry_run:
         return Plan(grid, running, lambda job: job.label.partition(":")[0], "figure").present()
     left = (job.experiment for job in grid.all if job.answer is None)
@@ -88,7 +88,7 @@ def reproduce(
         failures = [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures]
         _present(found, found.write(), failures, running.json)
 
-    return run_grid(grid, present, _draw_early(grid, asked, scale), tracking=running.tracking)
+    return run_grid(grid, present, _draw_early(grid, asked, scale, seeds), tracking=running.tracking)
 
 
 def _figures(name: str) -> list[Figure]:
@@ -110,11 +110,11 @@ def _check_folder(folder: Path, scale: str) -> None:
         raise SelfReminderError(f"{folder} holds {what}: choose another folder with --out")
 
 
-def _name_runs(grid: Grid, figures: Iterable[Figure], tested: Iterable[Reason], scale: str) -> None:
+def _name_runs(grid: Grid, figures: Iterable[Figure], tested: Iterable[Reason], scale: str, seeds: int | None) -> None:
     """Call each run by the first figure that shows it, or by the claim it is a test of."""
     names: dict[str, str] = {}
     for figure in figures:
-        shown = FigureResults(figure, scale, tuple(figure.experiments(scale)), ())
+        shown = FigureResults(figure, scale, tuple(figure.experiments(scale, seeds)), ())
         for run in shown.wanted:
             names.setdefault(run.key, f"{figure.name}: {shown.name_of(run)} seed {run.seed}")
     for reason in tested:
@@ -135,10 +135,10 @@ def _fetch(names: Iterable[str], scale: str, data_dir: Path | None) -> None:
             raise DataError(f"{error}{more}") from None
 
 
-def _draw_early(grid: Grid, figures: Iterable[Figure], scale: str) -> Callable[[Job | None], None]:
+def _draw_early(grid: Grid, figures: Iterable[Figure], scale: str, seeds: int | None) -> Callable[[Job | None], None]:
     """Make what is told a grid's news, and draws a figure when the last of its runs is done."""
     left = {job.experiment.key for job in grid.all if job.answer is None}
-    keys = {figure.name: left & {run.key for run in figure.experiments(scale)} for figure in figures}
+    keys = {figure.name: left & {run.key for run in figure.experiments(scale, seeds)} for figure in figures}
 
     def note(job: Job | None) -> None:
         if job is None or not isinstance(job.answer, Done) or job.experiment.key not in left:

@@ -69,10 +69,18 @@ class Figure:
             raise unknown("scale", scale, self.by_scale)
         return self.by_scale[scale]
 
-    def experiments(self, scale: str) -> list[Experiment]:
-        """List every run once, seed by seed."""
-        found = {e.key: e for comparison in self.comparisons(scale) for e in comparison.experiments}
+    def experiments(self, scale: str, seeds: int | None = None) -> list[Experiment]:
+        """List every run once, seed by seed; of more `seeds` than usual, where so many are asked for."""
+        usual, found = self.count_seeds(scale), dict[str, Experiment]()
+        for comparison in self.comparisons(scale):
+            # Lines that need fewer seeds than the others stay as they are.
+            grows = seeds is not None and seeds > usual == _count_seeds(comparison)
+            found |= {e.key: e for e in (replace(comparison, seeds=seeds) if grows else comparison).experiments}
         return sorted(found.values(), key=lambda experiment: experiment.seed)
+
+    def count_seeds(self, scale: str) -> int:
+        """Count the seeds that it usually has."""
+        return max(map(_count_seeds, self.comparisons(scale)))
 
     def untuned(self, scale: str) -> list[str]:
         """Name methods whose strength or step size nobody chose for its runs at this scale, and what they take."""
@@ -86,9 +94,13 @@ def figure(name: str) -> Figure:
     return FIGURES[name]
 
 
-def experiments(figures: Iterable[Figure], scale: str) -> list[Experiment]:
+def experiments(figures: Iterable[Figure], scale: str, seeds: int | None = None) -> list[Experiment]:
     """List the runs of several figures, each once, one figure after the other."""
-    return list({e.key: e for figure in figures for e in figure.experiments(scale)}.values())
+    return list({e.key: e for figure in figures for e in figure.experiments(scale, seeds)}.values())
+
+
+def _count_seeds(comparison: Comparison) -> int:
+    return comparison.defaults.seeds if comparison.seeds is None else comparison.seeds
 
 
 # Plans: from a scale to comparisons -----------------------------------------------------------------------
@@ -294,14 +306,22 @@ def gather(records: Iterable[Records], scale: str) -> list[FigureResults]:
     done = {key: record for key, record in index_by_key(records).items() if record.done}
     found = []
     for name, figure in FIGURES.items():
-        wanted = figure_runs(name, scale)
+        wanted = figure_runs(name, scale, count_whole_seeds(name, scale, done))
         # The figure's own experiment, wherever it was run.
         runs = tuple(replace(done[key], experiment=own) for key, own in wanted.items() if key in done)
         found.append(FigureResults(figure, scale, tuple(wanted.values()), runs))
     return found
 
 
+def count_whole_seeds(name: str, scale: str, done: Mapping[str, Records]) -> int:
+    """Count the seeds that a figure is drawn and judged from: more than usual where all of their runs are done."""
+    count, most = FIGURES[name].count_seeds(scale), max((run.experiment.seed for run in done.values()), default=0)
+    while count <= most and all(key in done for key in figure_runs(name, scale, count + 1)):
+        count += 1
+    return count
+
+
 @cache
-def figure_runs(name: str, scale: str) -> Mapping[str, Experiment]:
-    """Give every run of a figure by its key; to tell the keys takes a while."""
-    return {experiment.key: experiment for experiment in FIGURES[name].experiments(scale)}
+def figure_runs(name: str, scale: str, seeds: int | None = None) -> Mapping[str, Experiment]:
+    """Give every run of a figure by its key, see `Figure.experiments`; to tell the keys takes a while."""
+    return {experiment.key: experiment for experiment in FIGURES[name].experiments(scale, seeds)}

@@ -13,7 +13,7 @@ from selfreminder.experiment.records import Records, index_by_key
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import first_task, forgetting, rho, task_average
 from selfreminder.paper.likely_reasons import Change, change_runs
-from selfreminder.paper.specs import WORDS, figure_runs
+from selfreminder.paper.specs import WORDS, count_whole_seeds, figure_runs
 from selfreminder.report.html import decimal
 from selfreminder.report.results import name_settings
 
@@ -149,8 +149,9 @@ class Runs:
     def __init__(self, records: Iterable[Records], scale: str) -> None:
         self.scale = scale
         self.figure = ""
+        self._seeds: int | None = None
         self._change: Change | None = None
-        self._found = index_by_key(records)
+        self._done = {key: record for key, record in index_by_key(records).items() if record.done}
         self.used: dict[str, Records] = {}
         """the runs that were found for a claim, by key"""
 
@@ -158,6 +159,7 @@ class Runs:
         """Give the same records, seen as the runs of a figure."""
         other = copy.copy(self)
         other.figure, other.used = name, {}
+        other._seeds = count_whole_seeds(name, self.scale, self._done)
         return other
 
     def changed(self, change: Change) -> "Runs":
@@ -175,8 +177,7 @@ class Runs:
         name = name_settings(method, settings, WORDS)
         if any(e.has_generated_data for e in wanted):
             raise NotEnoughDataError(f"the images of {self.figure} are made up at scale {self.scale}")
-        found = [self._found[e.key] for e in wanted if e.key in self._found]
-        done = [record for record in found if record.done]
+        done = [self._done[e.key] for e in wanted if e.key in self._done]
         if len(done) < len(wanted) or not wanted:
             raise LacksRunsError(f"{name} has {len(done)} of {len(wanted)} runs done in {self.figure}")
         self.used |= {record.key: record for record in done}
@@ -192,7 +193,9 @@ class Runs:
 
     def wanted(self, method: str, **settings: Any) -> list[Experiment]:
         """List the runs that the figure has of a method, with settings, whether they are done or not."""
-        own = [e for e in figure_runs(self.figure, self.scale).values() if e.method == method]
+        # What is tested as a likely reason is said of the usual seeds.
+        seeds = self._seeds if self._change is None else None
+        own = [e for e in figure_runs(self.figure, self.scale, seeds).values() if e.method == method]
         own = own if self._change is None else change_runs(own, self._change)
         return [e for e in own if all(_has(e, *setting) for setting in settings.items())]
 
