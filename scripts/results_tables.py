@@ -2,6 +2,8 @@
 
 - `<!-- standing -->`, in README.md and results/README.md: how many of the paper's claims hold, each at the largest
   scale at which it was judged, by the `claims.json` of results/.
+- `<!-- verdicts -->`, in results/README.md: each claim's verdict at that scale, the seeds and runs that it rests on,
+  the core-hours of these and their processors, as far as records say.
 - `<!-- fairness -->`, in results/README.md: how each method was tuned, by `tuned.toml` and the methods that the paper's
   figures show: what was searched, over how many candidates and seeds, and whether the choice is at the edge of those.
 
@@ -34,29 +36,33 @@ _SCALES = ("small", "paper")
 """at which there are results"""
 _USUAL_SEEDS = (100, 101)
 _HEADINGS = ("benchmark", "scale", "method", "searched", "candidates", "seeds", "chosen", "at an edge")
+_OF_VERDICTS = ("rule", "verdict", "scale", "seeds", "runs", "core-hours", "processor")
 _NOTHING = ("–", "0", "–")
 
 
 # How the claims stand -----------------------------------------------------------------------------------------
 
 
-def read_standing(results: Path) -> dict[str, tuple[str, str, bool]]:
-    """Read of every claim its verdict, the largest scale at which it was judged, and whether its rule came later."""
-    found: dict[str, tuple[str, str, bool]] = {}
+def read_standing(results: Path) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Read of every claim the largest scale at which it was judged, and what `claims.json` says of it there."""
+    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
     folders = {(read_about(path.parent) or {}).get("scale"): path for path in results.glob(f"*/{CLAIMS}")}
     for scale in SCALES:  # from the smallest
         if (path := folders.get(scale)) is None:
             continue
         for id, each in json.loads(path.read_text(encoding="utf-8")).items():
             if id not in found or each["verdict"] != "not enough data":
-                found[id] = each["verdict"], scale, "read_again" in each
+                found[id] = scale, each
     return found
 
 
 def describe_standing(results: Path) -> tuple[str, str]:
     """Say how many claims hold, and at which scale: by the first rules, and by those that were written later."""
-    standing = read_standing(results)
-    first, again = ([(v, s) for v, s, later in standing.values() if later == which] for which in (False, True))
+    standing = read_standing(results).values()
+    first, again = (
+        [(each["verdict"], scale) for scale, each in standing if ("read_again" in each) == later]
+        for later in (False, True)
+    )
     return (
         f"Of the paper's {len(first)} claims, each at the largest scale at which it was judged, {_tally(first)}.\n",
         f"By {len(again)} rules written later, where the text says more or less than the first rule asks for, "
@@ -72,6 +78,25 @@ def _tally(verdicts: list[tuple[str, str]]) -> str:
             where = " and ".join(f"{count} at `{scale}`" for scale, count in scales.items())
             said.append(f"{words.format(scales.total())} ({where})")
     return ", ".join(said)
+
+
+def tabulate_verdicts(results: Path) -> str:
+    """Make the table of what each verdict rests on."""
+    rows = [_OF_VERDICTS, ("---",) * len(_OF_VERDICTS)]
+    for id, (scale, each) in read_standing(results).items():
+        runs, timed = each["runs"], each["timed"]
+        hours = (
+            f"{each['hours']:.2g}" + ("" if timed == runs else f" ({timed} of {runs} runs)")
+            if timed
+            else "not recorded"
+        )
+        kinds = [
+            f"{name} ({count})" if len(each["processors"]) > 1 else name for name, count in each["processors"].items()
+        ]
+        if not runs:
+            hours, kinds = "–", ["–"]
+        rows.append((id, each["verdict"], scale, str(each["seeds"] or "–"), str(runs or "–"), hours, ", ".join(kinds)))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 # How methods were tuned ---------------------------------------------------------------------------------------
@@ -161,7 +186,11 @@ def fill_pages() -> dict[Path, str]:
     first, again = describe_standing(ROOT / "results")
     pages = {
         ROOT / "README.md": {"standing": first},
-        ROOT / "results" / "README.md": {"standing": first + again, "fairness": tabulate_fairness()},
+        ROOT / "results" / "README.md": {
+            "standing": first + again,
+            "verdicts": tabulate_verdicts(ROOT / "results"),
+            "fairness": tabulate_fairness(),
+        },
     }
     return {path: _fill(path, blocks) for path, blocks in pages.items()}
 

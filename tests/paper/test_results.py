@@ -90,7 +90,7 @@ def test_each_claim_stands_at_the_largest_scale_at_which_it_was_judged(tmp_path:
         folder.mkdir()
         (folder / CLAIMS).write_text(json.dumps({id: {"verdict": verdict} for id, verdict in verdicts.items()}))
         (folder / GRID).write_text(json.dumps({"scale": scale}))
-    found = {id: (verdict, scale) for id, (verdict, scale, _) in read_standing(tmp_path).items()}
+    found = {id: (each["verdict"], scale) for id, (scale, each) in read_standing(tmp_path).items()}
     assert found == {
         "C1": ("too few to tell", "paper"),
         "C2": ("contradicted", "small"),

@@ -13,7 +13,7 @@ from selfreminder.experiment.tuning.tuned import find_tuned
 from selfreminder.paper.claims.runs import count_numbers
 from selfreminder.paper.specs import FIGURES, experiments, figure
 
-MOST_RUNS = {"demo": 67, "small": 339, "medium": 243, "paper": 382}
+MOST_RUNS = {"demo": 67, "small": 339, "medium": 243, "paper": 288}
 """of all figures together: a change here is a change of hours"""
 
 
@@ -68,7 +68,8 @@ def test_seeds() -> None:
 
     assert all(seeds(name, "small") == set(range(5)) for name in ("permuted", "nonlinear", "memory-sizes", "selection"))
     assert all(seeds(name, "small") == set(range(3)) for name in ("color", "rho", "mixture"))
-    assert all(seeds(name, "paper") == set(range(5)) for name in FIGURES)
+    assert all(seeds(name, "paper") == set(range(3)) for name in ("permuted", "nonlinear", "heatmaps", "selection"))
+    assert all(seeds(name, "paper") == set(range(5)) for name in ("color", "rho", "mixture"))
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -6,6 +6,7 @@ settings: the lines of the records, and the items that a memory keeps.
 """
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 from selfreminder._base.sizes import show_bytes
 from selfreminder.experiment.catalogue import benchmark, uses
 from selfreminder.experiment.evaluation import list_evaluated
+from selfreminder.experiment.folder import run_folders
 from selfreminder.experiment.pool.estimate import Alike, RunTimes, estimate_memory
 from selfreminder.experiment.pool.speed import Speed, estimate_speed
-from selfreminder.experiment.records import TIMINGS, read_records
+from selfreminder.experiment.records import read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.status import read_timings
 
@@ -125,9 +127,11 @@ class RunCosts:
     def __init__(self, folder: Path, data_dir: str | None = None) -> None:
         self._data_dir, self._known, seen = data_dir, dict[str, Cost](), list[tuple[Experiment, float, float]]()
         self._peaks: Alike[int] = Alike(max)
-        for path in sorted(folder.glob(f"**/{TIMINGS}")):
-            records = read_records(path.parent)
-            seconds, part = read_timings(path.parent)
+        for path in run_folders(folder, deep=True):
+            records = read_records(path)
+            seconds, part = read_timings(path)
+            if records is not None and not seconds:  # a packed run has no file of times
+                seconds = math.fsum(of_task.get("seconds", 0.0) for of_task in records.timings)
             if records is None or not seconds or not (part or records.done):
                 continue
             seen.append((records.experiment, 1.0 if records.done else part, seconds))

@@ -45,6 +45,12 @@ class Verdict:
     """of a rule that was written later than those of the other claims: of which claim, why and when"""
     processors: Mapping[str, int] = field(default_factory=dict)
     """how many of the runs that it is judged by were made on which kind"""
+    runs: int = 0
+    """that it is judged by"""
+    timed: int = 0
+    """of those: whose seconds are recorded"""
+    hours: float = 0.0
+    """core-hours that those took, evaluation apart"""
     untuned: tuple[str, ...] = ()
     """methods of the figure whose strength or step size nobody chose at this scale"""
     lacks_runs: bool = False
@@ -72,6 +78,9 @@ class Verdict:
             "seeds_to_tell": self.seeds_to_tell,
             "processors": dict(self.processors),
             "mixed": describe_mixed(self.processors),
+            "runs": self.runs,
+            "timed": self.timed,
+            "hours": round(self.hours, 2),
             "margin": _plain(self.margin),
             "interval": _plain(self.interval),
             "numbers": {name: _plain(self.numbers[name]) for name in sorted(self.numbers)},
@@ -146,6 +155,7 @@ class Claim:
             without = Verdict(self.id, self.text, "not enough data", said, self.figure, read_again=self.read_again)
             return replace(without, untuned=untuned, lacks_runs=lacks_runs)
         closest = min(found.checks, key=_order)
+        spent = [sum(task.get("seconds", 0.0) for task in record.timings) for record in own.used.values()]
         compared = {s.label: s.mean for check in found.checks for s in (check.above, check.below)}
         return Verdict(
             id=self.id,
@@ -160,6 +170,9 @@ class Claim:
             checks=tuple(found.checks),
             seeds_to_tell=needed,
             processors=count_processors(record.versions for record in own.used.values()),
+            runs=len(spent),
+            timed=sum(map(bool, spent)),
+            hours=sum(spent) / 3600,
             read_again=self.read_again,
             untuned=untuned,
         )
