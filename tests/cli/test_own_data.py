@@ -1,12 +1,15 @@
 """`compare` on data, a model and a scenario of one's own: from nothing to a figure, and each mistake in a line."""
 
 import json
+import shlex
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from selfreminder import data
+from selfreminder import methods as method_files
 from selfreminder.cli import main
 
 SMALL = ["--methods", "adam,fsr-logit", "--epochs", "2", "--seeds", "1", "--jobs", "1", "--json"]
@@ -59,6 +62,61 @@ def test_mistakes(asked: list[str], message: str, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err
     assert message in " ".join(said.split())
     assert "Traceback" not in said
+
+
+def test_a_spec_is_of_just_this_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """`run` says what the tasks are, and takes data that has changed for other data."""
+    Path("spec.toml").write_text(
+        'benchmark = "own"\ndata = "npz:own.npz"\ntasks = 2\nepochs = 1\nmethod = "adam"\nreading = { by = "site" }\n'
+    )
+    assert main(["run", "spec.toml", "--out", "out"]) == 0
+    assert "npz:own.npz: 2 tasks" in capsys.readouterr().err
+    first = list(Path("out").glob("adam*"))
+    np.savez("own.npz", x=np.zeros((40, 4), np.float32), y=np.arange(40) % 2, site=np.arange(40) // 20)
+    assert main(["run", "spec.toml", "--out", "out"]) == 0
+    assert len(list(Path("out").glob("adam*"))) == len(first) + 1 == 2
+
+
+def test_strengths_and_step_sizes_on_ones_own_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--tune` chooses both, also for a method by its path; the table says of which data."""
+    source = Path(method_files.__file__).with_name("er.py").read_text()
+    Path("mine.py").write_text(source.replace("class ER(", "class Mine("))
+    asked = ["compare", "--data", "npz:own.npz", "--by", "site", "--methods", "mine.py", "--epochs", "1"]
+    asked += ["--model", "mlp:8x1", "--seeds", "1", "--jobs", "2"]
+    assert main([*asked, "--tune", "--out", "out", "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["untuned"]
+    section = tomllib.loads(Path("out-tuning/tuned.toml").read_text())["own"]["demo"]["mine.py"]
+    assert {"strength", "lr"} <= section.keys() and len(section["validation"]) > 1
+    again = shlex.split(section["command"])[1:]
+    assert main([*again, "--dry-run", "--out", "out-tuning", "--json"]) == 0, "its command is one"
+    assert json.loads(capsys.readouterr().out)["left"] == 0
+
+    np.savez("own.npz", x=np.zeros((40, 4), np.float32), y=np.arange(40) % 2, site=np.arange(40) // 20)
+    assert main([*asked, "--tuned", "out-tuning/tuned.toml", "--out", "other"]) == 0
+    assert "Not tuned for this: mine.py: what was chosen with 2 tasks" in (said := capsys.readouterr().out), said
+    assert main([*asked, "--lr", "0.01", "--tune", "--out", "third"]) == 0
+    table = tomllib.loads(Path("third-tuning/tuned.toml").read_text())["own"]["demo"]["mine.py"]
+    assert table["fields"] == ["strength"]
+
+
+def test_a_test_part_without_a_class(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"2024-01-{1 + i // 10:02},{i % 7},{i < 100}\n" for i in range(160))
+    Path("own.csv").write_text("day,x,late\n" + rows)
+    asked = [
+        "compare",
+        "--data",
+        "csv:own.csv",
+        "--by",
+        "parts:1",
+        "--label",
+        "late",
+        "--test-after",
+        "--methods",
+        "adam",
+    ]
+    assert main(asked) == 2
+    assert "what comes last in task" in (said := " ".join(capsys.readouterr().err.split()))
+    assert "has no 'True': cut into longer tasks" in said
 
 
 def test_a_scenario_of_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ def test_a_tuning(capsys: pytest.CaptureFixture[str]) -> None:
     assert (more["runs"], more["left"], more["by_times"]) == (5, 3, 3)
     assert len(list(Path("x").glob(f"*/{RECORDS}"))) == 2
     both = plan(capsys, "compare", *TINY, "--methods", "fsr-logit", "--seeds", "2", "--tune", "--out", "y")
-    assert both["left"] == 2 and both["tuning"]["left"] == 16, "eight strengths, two seeds"
+    assert both["left"] == 2 and both["tuning"]["left"] == 24, "four step sizes and eight strengths, two seeds"
 
 
 def test_data_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks import SCALES
 from selfreminder.benchmarks.models import build_model
-from selfreminder.benchmarks.stream import Split
+from selfreminder.benchmarks.stream import Split, Stream
 from selfreminder.experiment.catalogue import benchmark, method_facts, read_catalogue
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.pool.grid import Grid
@@ -149,6 +149,29 @@ def test_another_experiment_is_not_written_over(tmp_path: Path, whole: bytes) ->
     with pytest.raises(SelfReminderError, match="holds another experiment"):
         run(replace(SMALL, seed=1), tmp_path)
     assert (tmp_path / RECORDS).read_bytes() == whole
+
+
+def test_what_is_given_beside_the_experiment_is_known_again(tmp_path: Path) -> None:
+    """A folder of another stream, or of a model of other code, is not taken for done."""
+
+    def one() -> nn.Module:
+        return nn.Linear(6, 2)
+
+    def other() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 3), nn.ReLU(), nn.Linear(3, 2))
+
+    def make(seed: int) -> Stream:
+        x = torch.rand(60, 6, generator=torch.Generator().manual_seed(seed))
+        return Stream.of([(x, (x[:, place] > 0.5).long()) for place in range(2)])
+
+    experiment = Experiment(benchmark="own", method="adam", tasks=2, epochs=1, data="given")
+    done = run(experiment, tmp_path, stream=make(0), model=one)
+    assert done.versions.keys() >= {"stream", "model"}
+    assert run(experiment, tmp_path, stream=make(0), model=one).tasks == done.tasks
+    with pytest.raises(SelfReminderError, match="a run with another stream: choose another folder"):
+        run(experiment, tmp_path, stream=make(1), model=one)
+    with pytest.raises(SelfReminderError, match="a run with another model"):
+        run(experiment, tmp_path, stream=make(0), model=other)
 
 
 def test_a_damaged_state_is_said_and_left(tmp_path: Path) -> None:

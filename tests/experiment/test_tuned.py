@@ -54,6 +54,8 @@ def test_a_table_goes_before_the_one_that_comes_with_selfreminder(tmp_path: Path
     assert describe_untuned("split-cifar10", "small", "fsr-logit", Size(per_task=9), table) is None
     assert describe_untuned("mixture", "demo", "fsr-logit", None, table) == "fsr-logit: defaults"
     assert describe_untuned("mixture", "demo", "icarl", None, table) == "icarl: what was chosen with 3 tasks, 2 epochs"
+    assert describe_untuned("mixture", "demo", "icarl", None, table, {"tasks": 3, "epochs": 2}) is None
+    assert describe_untuned("mixture", "demo", "si") == "si: defaults"
 
     (run,) = Comparison(benchmark="permuted-mnist", scale="small", methods=("ewc",), seeds=1, tuned=table).experiments
     assert (run.strength, run.lr) == (7, 0.002)

@@ -267,6 +267,19 @@ def test_seeds_that_tell_nothing_are_said_to(tmp_path: Path) -> None:
     assert class_text(page_of(tmp_path), "answer").endswith("; 3 seeds, which do not tell the first two apart.")
 
 
+def test_a_method_that_has_not_learned_is_named(tmp_path: Path) -> None:
+    """Five points below fine-tuning on tasks just learned are too many; joint training is not measured."""
+    for experiment in Comparison(benchmark="permuted-mnist", methods=("adam", "ewc", "fsr-logit"), tasks=2).experiments:
+        write_run(tmp_path, experiment)
+        if experiment.method == "ewc":
+            path = tmp_path / experiment.key / RECORDS
+            lines = path.read_text().splitlines()
+            lines[2] = json.dumps(json.loads(lines[2]) | {"test": [0.88, 0.6]})
+            path.write_text("\n".join(lines) + "\n")
+    text = " ".join(page_of(tmp_path).text.split())
+    assert "Has not learned its newest tasks as well as fine-tuning: ewc (0.755, adam 0.900)." in text
+
+
 def test_one_method_with_several_settings(tmp_path: Path) -> None:
     experiments = made_up(tmp_path, methods=("adam", "ewc"), seeds=1)
     write_run(tmp_path, replace(experiments[1], strength=7.0))

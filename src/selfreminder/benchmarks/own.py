@@ -97,10 +97,14 @@ def arrange_pieces(
         parts = [Split(take_rows(x, rows[at]), labels[at]) for at in (rest[kept], rest[held], tested)]
         for what, part in zip(("training", "validation", "test"), parts):
             lost = set(labels.tolist()) - set(part.y.tolist())
-            if lost and not (test_after and what == "test"):  # what comes last may lack one
-                which = pieces.classes[
-                    int(own[min(lost)] if scenario == "task" else (number == min(lost)).nonzero()[0])
-                ]
+            if lost:
+                label = own[min(lost)] if scenario == "task" else (number == min(lost)).nonzero()[0]
+                which = pieces.classes[int(label)]
+                if test_after and what == "test":
+                    raise DataError(
+                        f"what comes last in task '{name}', its test part, has no '{which}': cut into longer tasks, "
+                        "or leave out --test-after"
+                    )
                 raise DataError(f"task '{name}' has too few of '{which}' for a {what} part: three are the least")
         count = len(own) if scenario == "task" else len(seen)
         return Task(

@@ -1,5 +1,6 @@
 """Streams of tasks, and what benchmarks share to make them. A task's data is computed when it is first asked for."""
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.seeds import seed_for
 from selfreminder.data import Images, load
 from selfreminder.selection.base import choose, count_per_class
+
+_DIGESTED = 100
+"""items of a part, about, by which streams are told apart"""
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -151,6 +155,17 @@ class Stream(Sequence[Task]):
 
     def __len__(self) -> int:
         return self._length
+
+    def digest(self) -> str:
+        """Tell streams apart: by their tasks' names, sizes, labels, and some of their inputs."""
+        found = hashlib.sha256(repr((self.heads, len(self))).encode())
+        for task in self:
+            for part in (task.parts.train, task.parts.test):
+                found.update(repr((task.name, task.head, tuple(part.x.shape))).encode())
+                some = task.transform(part.x[:: max(1, len(part) // _DIGESTED)])
+                for tensor in (part.y, some):
+                    found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return found.hexdigest()[:12]
 
     @overload
     def __getitem__(self, index: int) -> Task: ...

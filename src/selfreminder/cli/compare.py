@@ -22,7 +22,7 @@ from selfreminder.cli.terminal import (
     print_table,
     tabulate_results,
 )
-from selfreminder.cli.tune import plan_tuning, tune_comparison, tuning_of
+from selfreminder.cli.tune import plan_tuning, tune_comparison, tunings_of
 from selfreminder.experiment.comparison import Comparison
 from selfreminder.experiment.folder import TABLE, check_claimable, check_same_comparison, claimed, keep_copies
 from selfreminder.experiment.pool.grid import Grid
@@ -32,6 +32,7 @@ from selfreminder.report.results import (
     describe_evaluation,
     describe_other_code,
     describe_over_budget,
+    describe_unlearned,
     group_runs,
     sort_best_first,
 )
@@ -85,7 +86,8 @@ def compare(
     tuned
         A table by `selfreminder tune`, which goes before the one that comes with selfreminder.
     tune
-        Choose strengths and step sizes on this very stream first, on validation data, as `selfreminder tune` does.
+        Choose every method's step size, and then its λ, on this very stream first, on validation data, as `selfreminder
+        tune` does.
     out
         Folder, or URL such as s3://bucket/grid, for records and figures; by default one in ./runs.
     """
@@ -121,8 +123,8 @@ def compare(
 
 def _plan(comparison: Comparison, folder: Path, tune: bool, running: Running) -> int:
     """Print what is left of a comparison, and before it of its tuning, and what that takes."""
-    first, to_tune = folder.with_name(f"{folder.name}-tuning"), tuning_of(comparison)
-    tuning = plan_tuning(to_tune, first, running) if tune and to_tune.candidates else None
+    first = folder.with_name(f"{folder.name}-tuning")
+    tuning = plan_tuning(tunings_of(comparison, first), first, running) if tune else None
     if tune and (first / TABLE).is_file():
         comparison = dataclasses.replace(comparison, tuned=first / TABLE)
     check_claimable(folder, "comparison")
@@ -188,6 +190,7 @@ def _present(comparison: Comparison, grid: Grid, as_json: bool) -> None:
         print("Made-up data: this shows that the command works, not how methods compare.")
     if comparison.untuned:
         print(join_untuned(comparison.untuned))
-    if said := describe_other_code(found):
-        print(said)
+    for said in (describe_unlearned(found), describe_other_code(found)):
+        if said is not None:
+            print(said)
     print(f"Figures: {', '.join(map(str, figures))}")

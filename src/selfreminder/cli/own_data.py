@@ -2,8 +2,9 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -12,9 +13,15 @@ from rich.text import Text
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
 from selfreminder.cli.terminal import MORE, Changes, Extent, Flag, Whole
+from selfreminder.experiment.spec import Experiment
+
+if TYPE_CHECKING:
+    from selfreminder.data.own.pieces import Pieces
 
 OWN = "own"
 """the benchmark of a user's own data"""
+_MOST_NAMED = 5
+"""of what is left out"""
 
 Names = Annotated[tuple[str, ...], Parameter(negative="")]
 
@@ -66,22 +73,11 @@ class OwnDataOptions:
             return {}
         # torch takes seconds to import: only for those who bring data
         from selfreminder.benchmarks.own import arrange_pieces  # noqa: PLC0415
-        from selfreminder.data.own.pieces import Listener, describe_pieces, read_pieces  # noqa: PLC0415
 
         split = {"inputs", "categories", "text"}
         said = {k: [n for v in value for n in v.split(",")] if k in split else value for k, value in vars(self).items()}
         reading = {name: value for name, value in said.items() if value and name != "data"}
-        with Console(stderr=True, quiet=quiet).status(Text(f"reading {self.data}")) as status:
-
-            def tell(what: str, done: int, total: int | None) -> None:
-                status.update(Text(f"reading {self.data}: {done:,}{f' of {total:,}' if total else ''} {what}"))
-
-            pieces = read_pieces(self.data, json.dumps(reading, sort_keys=True), Listener(tell))
-        if not quiet:
-            _show(self.data, describe_pieces(pieces), pieces.skipped)
-            if pieces.place is not None:
-                said = f"{pieces.place} ({show_bytes(pieces.nbytes)}), which may be removed afterwards"
-                print(f"  too much for memory, read from {said}", file=sys.stderr)
+        pieces = _read(self.data, reading, quiet)
         tasks = max(1, min(tasks or len(pieces.rows), len(pieces.rows)))
         arrange_pieces(pieces, changes.scenario or "domain", tasks=tasks, test_after=changes.test_after)
         return {"data": self.data, "reading": {**reading, "sha256": pieces.sha256}, "tasks": len(pieces.rows)}
@@ -99,6 +95,38 @@ def apply_own(
     return benchmark, replace(extent, tasks=tasks), changes.settings | read
 
 
+def pin_own_data(experiments: Sequence[Experiment], quiet: bool) -> list[Experiment]:
+    """Read the user's own data of experiments, show its tasks, and give the experiments of just that data."""
+    found: dict[tuple[str, str], str] = {}
+    pinned = []
+    for e in experiments:
+        if e.benchmark == OWN:
+            key = e.data, json.dumps(e.reading, sort_keys=True)
+            if key not in found:
+                found[key] = _read(e.data, e.reading, quiet).sha256
+            e = replace(e, reading={**e.reading, "sha256": found[key]})
+        pinned.append(e)
+    return pinned
+
+
+def _read(data: str, reading: Mapping[str, Any], quiet: bool) -> "Pieces":
+    """Read data of the user's own, and show its tasks."""
+    from selfreminder.data.own.pieces import Listener, describe_pieces, read_pieces  # noqa: PLC0415
+
+    with Console(stderr=True, quiet=quiet).status(Text(f"reading {data}")) as status:
+
+        def tell(what: str, done: int, total: int | None) -> None:
+            status.update(Text(f"reading {data}: {done:,}{f' of {total:,}' if total else ''} {what}"))
+
+        pieces = read_pieces(data, json.dumps(reading, sort_keys=True), Listener(tell))
+    if not quiet:
+        _show(data, describe_pieces(pieces), pieces.skipped)
+        if pieces.place is not None:
+            said = f"{pieces.place} ({show_bytes(pieces.nbytes)}), which may be removed afterwards"
+            print(f"  too much for memory, read from {said}", file=sys.stderr)
+    return pieces
+
+
 def _show(data: str, rows: list[tuple[str, str, str]], skipped: tuple[str, ...]) -> None:
     """Say what the tasks are; to standard error, where progress goes."""
     print(f"{data}: {len(rows)} tasks", file=sys.stderr)
@@ -106,4 +134,5 @@ def _show(data: str, rows: list[tuple[str, str, str]], skipped: tuple[str, ...])
     for name, items, classes in rows if len(rows) <= 24 else [*rows[:12], ("…", "", ""), *rows[-11:]]:
         print(f"  {name:<{wide}}  {items:>7}  {classes}", file=sys.stderr)
     if skipped:
-        print(f"  left out: {len(skipped)}, such as {skipped[0]}", file=sys.stderr)
+        more = f", … ({len(skipped) - _MOST_NAMED} more)" if len(skipped) > _MOST_NAMED else ""
+        print(f"  left out: {len(skipped)}: {', '.join(skipped[:_MOST_NAMED])}{more}", file=sys.stderr)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from selfreminder.cli.grid_command import Running, describe, draw_results, run_grid, write_summary
+from selfreminder.cli.own_data import pin_own_data
 from selfreminder.cli.plan import Plan
 from selfreminder.cli.terminal import Out, Whole, print_table, tabulate_results
 from selfreminder.experiment.catalogue import uses
@@ -17,7 +18,13 @@ from selfreminder.experiment.records import read_records
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.sweep import Sweep, read_sweep
 from selfreminder.experiment.tuning.tuned import join_untuned
-from selfreminder.report.results import Result, describe_evaluation, group_runs
+from selfreminder.report.results import (
+    Result,
+    describe_evaluation,
+    describe_other_code,
+    describe_unlearned,
+    group_runs,
+)
 
 SPEC = "spec.toml"
 _MOST_LINES = 12
@@ -61,7 +68,7 @@ def run(
     fixed = fixed if processes is None else (*fixed, f"processes={processes}")
     sweep = read_sweep(spec, fixed, swept, tuned)
     running.check()
-    experiments, folder = sweep.experiments, out or Path("runs") / spec.stem
+    experiments, folder = pin_own_data(sweep.experiments, quiet=running.json), out or Path("runs") / spec.stem
     given = {SPEC: spec} | ({} if tuned is None else {TABLE: tuned})
     about = describe(folder, given, spec=SPEC, set=list(fixed), sweep=list(swept))
     if running.dry_run:
@@ -130,8 +137,13 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
     for said in dict.fromkeys(describe_evaluation(result.experiment.evaluate) for result in found):
         if said is not None:
             print(said)
-    if sweep.untuned:
-        print(join_untuned(sweep.untuned))
+    for said in (
+        join_untuned(sweep.untuned) if sweep.untuned else None,
+        describe_unlearned(found),
+        describe_other_code(found),
+    ):
+        if said is not None:
+            print(said)
     if figures:
         print(f"Figures: {', '.join(map(str, figures))}")
 

@@ -2,6 +2,8 @@
 
 import json as json_format
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -108,27 +110,40 @@ def tune(
     running.check()
     folder = out or Path("runs") / f"tune-{comparison.name}"
     _check(tuning, into)
-    return plan_tuning(tuning, folder, running).present() if running.dry_run else _run(tuning, folder, into, running)
+    return plan_tuning([tuning], folder, running).present() if running.dry_run else _run(tuning, folder, into, running)
 
 
-def plan_tuning(tuning: Tuning, folder: Path, running: Running) -> Plan:
-    """Plan the runs of a tuning, without asking for a trial."""
+def plan_tuning(tunings: Iterable[Tuning], folder: Path, running: Running) -> Plan:
+    """Plan the runs of tunings in a folder, without asking for a trial."""
     check_claimable(folder, "tuning")
     begun = (read_records(path) for path in run_folders(folder))
-    runs = tuning.list_runs([records.experiment for records in begun if records is not None and records.done])
-    note = "At most: trials that fall behind are ended early." if tuning.prunes else None
+    done = [records.experiment for records in begun if records is not None and records.done]
+    wanted = list(tunings)
+    runs = [run for tuning in wanted for run in tuning.list_runs(done)]
+    note = "At most: trials that fall behind are ended early." if any(each.prunes for each in wanted) else None
     return Plan(running.make_grid(runs, folder, {}, check_first=False), running, note=note)
 
 
 def tune_comparison(comparison: Comparison, folder: Path, running: Running) -> int:
-    """Choose the strengths and step sizes of a comparison's methods in a folder; give the exit code."""
-    tuning = tuning_of(comparison)
-    return _run(tuning, folder, None, replace(running, json=False)) if tuning.candidates else 0
+    """Choose the step sizes and the strengths of a comparison's methods in a folder; give the exit code."""
+    # Where JSON is asked for, it is the comparison's alone.
+    with redirect_stdout(sys.stderr) if running.json else nullcontext():
+        codes = (_run(each, folder, None, replace(running, json=False)) for each in tunings_of(comparison, folder))
+        return next((code for code in codes if code), 0)
 
 
-def tuning_of(comparison: Comparison) -> Tuning:
-    """Give the tuning of all methods of a comparison."""
-    return Tuning(comparison=replace(comparison, seeds=1))
+def tunings_of(comparison: Comparison, folder: Path) -> Iterator[Tuning]:
+    """Give the tunings of a comparison's methods, the same for each: the step size, then λ with what was chosen.
+
+    A step size that the user says is not chosen. Both write into the folder's table, where the second reads the first.
+    """
+    of_one = replace(comparison, seeds=1)
+    if "lr" not in comparison.settings:
+        yield Tuning(comparison=of_one, fields=("lr",))
+        if (folder / TABLE).is_file():
+            of_one = replace(of_one, tuned=folder / TABLE)
+    if (strengths := Tuning(comparison=of_one, fields=("strength",))).candidates:
+        yield strengths
 
 
 def _run(tuning: Tuning, folder: Path, into: Path | None, running: Running) -> int:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from selfreminder import benchmarks as benchmark_files
@@ -24,6 +23,7 @@ from selfreminder import methods as method_files
 from selfreminder import selection as selection_files
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.factories import is_factory, load_factory
 from selfreminder.benchmarks import Benchmark, Scale
 
 INDEX = Path(__file__).with_suffix(".json")
@@ -139,11 +139,25 @@ def _load_others(name: str) -> Benchmark:
     return benchmark_files.load_benchmark(name)
 
 
-def digest_benchmark(name: str) -> str | None:
-    """Digest the source of a benchmark that is not of our own; None for ours."""
-    if name in read_catalogue().benchmarks:
-        return None
-    return hashlib.sha256(_dump_code(benchmark_files.load_module(name)).encode()).hexdigest()[:12]
+def digest_parts(benchmark_name: str, model: str | None = None) -> dict[str, str]:
+    """Digest the source of what of an experiment is not of our own: its benchmark, and the factory of its model.
+
+    A factory's is that of the module that it is in.
+    """
+    found = {}
+    if benchmark_name not in read_catalogue().benchmarks:
+        found["benchmark_code"] = digest_code(benchmark_files.load_module(benchmark_name))
+    if model is not None and is_factory(model) and not model.startswith(("timm:", "hf:")):
+        found["model_code"] = digest_code(inspect.getmodule(load_factory(model)))
+    return found
+
+
+def digest_code(part: Any) -> str:
+    """Digest the source of a module, class or function, without comments and docstrings; empty where it has none."""
+    try:
+        return hashlib.sha256(_dump_code(part).encode()).hexdigest()[:12]
+    except (OSError, TypeError, SyntaxError):  # made at a prompt or in C, or a lambda in the middle of a line
+        return ""
 
 
 def check_selection(text: str) -> None:
@@ -234,8 +248,8 @@ def _digest_code(kind: type) -> str:
     return digest.hexdigest()[:12]
 
 
-def _dump_code(part: ModuleType | type) -> str:
-    """Write what a module or a class does, without comments and docstrings."""
+def _dump_code(part: Any) -> str:
+    """Write what a module, a class or a function does, without comments and docstrings."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):

@@ -128,20 +128,25 @@ class Comparison:
     def untuned(self) -> list[str]:
         """Methods whose strength or step size nobody chose for this benchmark, scale and memory, and what is taken."""
         names = dict.fromkeys(experiment.method for experiment in self.experiments)
-        extent = {name: getattr(self, name) for name in ("tasks", "epochs", "width")}
-        found = [describe_untuned(self.benchmark, self.scale, name, self.size, self.tuned, extent) for name in names]
+        found = [
+            describe_untuned(self.benchmark, self.scale, name, self.size, self.tuned, self.extent) for name in names
+        ]
         said = [each for each in found if each is not None]
-        # A table of the user's own was made for what it is given for.
-        other = [] if self.tuned is not None or benchmark(self.benchmark).own_data else self._differences
+        # A table of the user's own says where it was made.
+        other = [] if self.tuned is not None or benchmark(self.benchmark).own_data else self.extent
         if other and any(uses(name, "strength") and "strength" in method_facts(name).settings for name in names):
             said.append(f"what was chosen for other {', '.join(other)}")
         return said
 
     @property
-    def _differences(self) -> list[str]:
-        """What is otherwise than where strengths and step sizes were chosen."""
-        extent = [k for k in ("tasks", "epochs", "width") if getattr(self, k) not in (None, getattr(self.defaults, k))]
-        return extent + [name for name in self.settings if name not in (*METHOD_FIELDS, "processes")]
+    def extent(self) -> dict[str, Any]:
+        """What is otherwise than the scale says, and not chosen for each method."""
+        sizes = {name: getattr(self.experiments[0], name) for name in ("tasks", "epochs", "width")}
+        found = {name: value for name, value in sizes.items() if value != getattr(self.defaults, name)}
+        found |= {k: v for k, v in self.settings.items() if k not in (*METHOD_FIELDS, "processes", "reading")}
+        if sha256 := self.settings.get("reading", {}).get("sha256"):
+            found["data"] = f"{found.get('data')} ({sha256[:8]})"
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """What was asked for, as JSON can say it, but for the table of strengths."""

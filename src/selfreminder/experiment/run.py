@@ -4,7 +4,7 @@ import errno
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -21,7 +21,7 @@ from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.lock import locked
 from selfreminder._base.together import Together
 from selfreminder.benchmarks.stream import Stream, Task
-from selfreminder.experiment.catalogue import digest_benchmark, method_facts
+from selfreminder.experiment.catalogue import digest_code, digest_parts, method_facts
 from selfreminder.experiment.checkpoint import RunState
 from selfreminder.experiment.costs import PeakMemory
 from selfreminder.experiment.evaluation import Evaluation
@@ -72,6 +72,13 @@ def run(
         before = read_records(folder)
         if before is not None and before.experiment != experiment:
             raise SelfReminderError(f"{folder} holds another experiment: choose another folder")
+        given = _digest_given(stream, model)
+        made = {} if before is None else before.versions
+        for what, digest in given.items():
+            if made.get(what, digest) != digest:
+                raise SelfReminderError(
+                    f"{folder} holds a run with another {what}: choose another folder, or remove it"
+                )
         if before is None or not before.done:
             state = RunState.load(folder) if before else None
             length = state.records_length if state else 0
@@ -83,7 +90,7 @@ def run(
                 )
             prepared = prepare(experiment, data_dir, stream, model)
             with gathered(experiment, folder, data_dir, resumed=state is not None) as together:
-                learn(experiment, prepared, folder, state, together, watch, stop, save_every)
+                learn(experiment, prepared, folder, state, together, watch, stop, save_every, given)
         (folder / STATE).unlink(missing_ok=True)
         done = read_records(folder)
     if done is None:
@@ -105,13 +112,16 @@ def learn(
     watch: Callable[[Progress], None] = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
     save_every: float = 30.0,
+    given: Mapping[str, str] | None = None,
 ) -> None:
     """Learn the tasks of an experiment one after the other, from the start or from a state.
 
     Of several processes each calls this, the first with the folder of the run, others with one that nobody reads.
     """
     with without_denormals(), Writer(folder / RECORDS, state.records_length if state else 0) as records:
-        _Run(experiment, prepared, folder, records, together or Together(), watch, stop, save_every).go(state)
+        _Run(experiment, prepared, folder, records, together or Together(), watch, stop, save_every, given or {}).go(
+            state
+        )
 
 
 class _Run:
@@ -127,7 +137,9 @@ class _Run:
         watch: Callable[[Progress], None],
         stop: Callable[[], bool],
         save_every: float,
+        given: Mapping[str, str],
     ) -> None:
+        self.given = given
         self.experiment, self.folder, self.records, self.together = experiment, folder, records, together
         self.watch, self.stop, self.save_every = watch, stop, save_every
         self.stream, self.method, self.how = prepared.stream, prepared.method, prepared.how
@@ -147,7 +159,7 @@ class _Run:
                 {
                     "event": "start",
                     "experiment": recorded,
-                    "versions": _versions(self.how.device, self.experiment),
+                    "versions": _versions(self.how.device, self.experiment, self.given),
                 }
             )
         else:
@@ -264,15 +276,21 @@ def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def _versions(device: str, experiment: Experiment) -> dict[str, str]:
+def _digest_given(stream: Stream | None, model: Callable[..., nn.Module] | None) -> dict[str, str]:
+    """Digest what a caller gives beside the experiment, by what it is called."""
+    found = {"stream": "" if stream is None else stream.digest(), "model": "" if model is None else digest_code(model)}
+    return {what: digest for what, digest in found.items() if digest}
+
+
+def _versions(device: str, experiment: Experiment, given: Mapping[str, str]) -> dict[str, str]:
     """What a run is made with. Runs are the same to the byte, and paired by seed, on one kind of processor."""
     cuda = torch.device(device).type == "cuda"
-    benchmark_code = digest_benchmark(experiment.benchmark)
     return {
         "selfreminder": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "processor": torch.cuda.get_device_name(device) if cuda else torch.backends.cpu.get_cpu_capability(),
         "code": method_facts(experiment.method).code,
-        **({} if benchmark_code is None else {"benchmark_code": benchmark_code}),
+        **digest_parts(experiment.benchmark, experiment.model),
+        **given,
     }

@@ -29,7 +29,7 @@ from typing import Any
 from selfreminder import methods as all_methods
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
-from selfreminder.experiment.catalogue import method_facts, uses
+from selfreminder.experiment.catalogue import benchmark, method_facts, uses
 from selfreminder.experiment.comparison import MOST_RUNS, Comparison
 from selfreminder.experiment.spec import Experiment, parse_option, parse_text, parse_value
 from selfreminder.experiment.tuning.tuned import describe_untuned
@@ -39,6 +39,8 @@ _FIELDS = tuple(field.name for field in fields(Experiment))
 _KEYS = (*_FIELDS, "scale", "seeds")
 _SIZES = ("per_class", "per_task", "budget", "items")
 _STREAM = ("benchmark", "data", "images", "tasks", "split_into", "validation", "hed", "test_after")
+_EXTENT = ("tasks", "epochs", "width", "data", "scenario", "model")
+"""that what was chosen was chosen for"""
 _TABLES = ("grid", "methods")
 _OPTION = "options."
 """what stands before a method's own option on the command line"""
@@ -85,19 +87,26 @@ class Sweep:
         """Methods whose strength or step size nobody chose, nor the file says: as of a comparison."""
         if self.scale is None:
             return []
-        found: dict[str | None, None] = {}
+        found: dict[str, None] = {}
+        other: dict[str, None] = {}
         for e in self.experiments:
             said = {*self.fixed, *self.grid, *self.methods.get(e.method, ())}
-            if not {"strength", "lr"} & said:
-                found[describe_untuned(e.benchmark, self.scale, e.method, e.size, self.tuned)] = None
-        return [said for said in found if said is not None]
+            if {"strength", "lr"} & said:
+                continue
+            at = benchmark(e.benchmark).scales[self.scale]
+            changed = {name: getattr(e, name) for name in _EXTENT if getattr(e, name) != getattr(at, name, None)}
+            if untuned := describe_untuned(e.benchmark, self.scale, e.method, e.size, self.tuned, changed):
+                found[untuned] = None
+            elif uses(e.method, "strength"):
+                other |= dict.fromkeys(changed)
+        return [*found, *([f"what was chosen for other {', '.join(other)}"] if other else ())]
 
     def _make_experiments(self) -> Iterator[Experiment]:
-        for benchmark in self._list_values("benchmark"):
-            of_scale = [] if self.scale is None else Comparison(benchmark=benchmark, scale=self.scale).experiments
+        for name in self._list_values("benchmark"):
+            of_scale = [] if self.scale is None else Comparison(benchmark=name, scale=self.scale).experiments
             seeds = tuple(dict.fromkeys(e.seed for e in of_scale)) or (0,)
             for method in self._list_values("method", tuple(dict.fromkeys(e.method for e in of_scale))):
-                yield from self._sweep_method(benchmark, method, seeds)
+                yield from self._sweep_method(name, method, seeds)
 
     def _list_values(self, name: str, default: tuple[Any, ...] = ()) -> tuple[Any, ...]:
         found = self.grid.get(name) or ((self.fixed[name],) if name in self.fixed else default)

@@ -13,7 +13,14 @@ from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.html import decimal, document, element, note, number, panel, plot, section, table, warning
 from selfreminder.report.lead import lead_block
 from selfreminder.report.panels import RHO, HeatPanel, LinePanel, accuracy_panels, cost_panels, trace
-from selfreminder.report.results import Result, count_seeds, describe_evaluation, describe_over_budget
+from selfreminder.report.results import (
+    Result,
+    count_seeds,
+    describe_evaluation,
+    describe_other_code,
+    describe_over_budget,
+    describe_unlearned,
+)
 from selfreminder.report.settings import redo_block, settings_block
 
 _MOST_TASKS = 100
@@ -249,7 +256,12 @@ def progress_block(found: FolderResults) -> Element | None:
 
 def _stream_blocks(found: FolderResults) -> list[Element | None]:
     made = (picture_block, results_block, first_task_block, ratio_block, matrices_block, measures_block, costs_block)
-    said = [describe_evaluation(found.experiments[0].evaluate), describe_over_budget(found.results)]
+    said = [
+        describe_evaluation(found.experiments[0].evaluate),
+        describe_over_budget(found.results),
+        describe_unlearned(found.results),
+        describe_other_code(found.results),
+    ]
     first = [warning(each) for each in said if each is not None]
     return [*first, *(block(found.results) for block in made)] if found.results else []
 

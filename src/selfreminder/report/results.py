@@ -5,13 +5,15 @@ Every table, chart, figure and claim is made of these.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from selfreminder import metrics
+from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
-from selfreminder.experiment.catalogue import digest_benchmark, method_facts
+from selfreminder.experiment.catalogue import digest_parts, method_facts
 from selfreminder.experiment.folder import show, varying
 from selfreminder.experiment.records import Records
 from selfreminder.experiment.spec import Experiment
@@ -23,6 +25,8 @@ _AGREEING = (
     "test_after",
 )
 """fields in which runs agree with the runs of joint training that they are measured against"""
+_NOT_LEARNED = 0.05
+"""how far a method that has learned its newest tasks may be below fine-tuning, as in the claims"""
 _NAMES = {"strength": "λ", "lr": "step size", "select": "selection"}
 """what fields are called where their own name is not what a reader would say"""
 
@@ -155,6 +159,11 @@ class Result:
         return self.rho_curve[-1] if self.rho_curve else None
 
     @property
+    def newest(self) -> Estimate:
+        """Accuracy on each task just after it was learned, averaged over tasks."""
+        return Estimate.of([sum(row[-1] for row in run.test) / len(run.test) for run in self.runs])
+
+    @property
     def forgetting(self) -> Estimate | None:
         return _estimate([metrics.forgetting(run.test) for run in self.runs])
 
@@ -270,20 +279,36 @@ def name_settings(
 
 
 def describe_other_code(results: Iterable[Result]) -> str | None:
-    """Say of which methods and benchmarks runs were made with other code than there is now; None if of none."""
-    runs = [run for result in results for run in result.runs]
-    found = {
-        run.experiment.method
-        for run in runs
-        if run.versions.get("code") not in (None, method_facts(run.experiment.method).code)
-    } | {
-        run.experiment.benchmark
-        for run in runs
-        if run.versions.get("benchmark_code") not in (None, digest_benchmark(run.experiment.benchmark))
-    }
+    """Say of which methods, benchmarks and models runs were made with other code than there is now; None if of none."""
+    found = set()
+    for run in (run for result in results for run in result.runs):
+        e, made = run.experiment, run.versions
+        if made.get("code") not in (None, method_facts(e.method).code):
+            found.add(e.method)
+        if {"benchmark_code", "model_code"} & made.keys():
+            with suppress(SelfReminderError):  # of a module that is not here nothing is known
+                now = digest_parts(e.benchmark, e.model)
+                names = {"benchmark_code": e.benchmark, "model_code": str(e.model)}
+                found |= {name for what, name in names.items() if what in made and made[what] != now.get(what)}
     if not found:
         return None
     return f"Made with earlier code: {', '.join(sorted(found))}. To run them again, remove their folders."
+
+
+def describe_unlearned(results: Sequence[Result]) -> str | None:
+    """Say which methods are far below fine-tuning on tasks just learned: such forget little, having learned little."""
+    best: dict[tuple[Any, ...], Result] = {}
+    for result in (result for result in results if result.is_fine_tuning):
+        stream = _agreeing(result.experiment)
+        best[stream] = max(best.get(stream, result), result, key=lambda each: each.newest.mean)
+    found = []
+    for result in results:
+        tuned = best.get(_agreeing(result.experiment))
+        if tuned is None or result.is_reference:
+            continue
+        if round(tuned.newest.mean - result.newest.mean, 9) > _NOT_LEARNED:
+            found.append(f"{result.name} ({result.newest.mean:.3f}, {tuned.name} {tuned.newest.mean:.3f})")
+    return f"Has not learned its newest tasks as well as fine-tuning: {', '.join(found)}." if found else None
 
 
 def describe_evaluation(evaluate: str) -> str | None:

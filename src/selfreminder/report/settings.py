@@ -79,7 +79,7 @@ def redo_block(found: FolderResults) -> Element:
 def count_versions(runs: Iterable[Records]) -> list[tuple[str, int]]:
     """Say which versions runs were made with, and how many of them with each; the most come first."""
     # Code is a method's or a benchmark's own; what differs is said where results are shown.
-    said = ({k: version for k, version in run.versions.items() if k not in ("code", "benchmark_code")} for run in runs)
+    said = ({k: version for k, version in run.versions.items() if not k.endswith("code")} for run in runs)
     counts = Counter(tuple(sorted(versions.items())) for versions in said)
     return [(", ".join(f"{name} {version}" for name, version in used), n) for used, n in counts.most_common()]
 

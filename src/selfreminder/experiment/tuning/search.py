@@ -185,8 +185,7 @@ def describe_choice(choice: Choice, tuning: Tuning) -> dict[str, Any]:
         validation: Any = {_name_trial(result.settings): result.value for result in choice.done}
     else:
         validation = [result.settings | {"validation": result.value} for result in choice.done]
-    extent = {name: getattr(candidates.base, name) for name in ("tasks", "epochs", "width")}
-    where = {name: value for name, value in extent.items() if value != getattr(at.defaults, name)}
+    where = at.extent
     return {
         **find_tuned(at.benchmark, at.scale, candidates.method, at.size, at.tuned),
         **choice.chosen.settings,
@@ -201,6 +200,14 @@ def describe_choice(choice: Choice, tuning: Tuning) -> dict[str, Any]:
         **({"where": where} if where else {}),
         "command": _write_command(tuning, candidates.method),
     }
+
+
+def _name_options(settings: Mapping[str, Any]) -> dict[str, object]:
+    """Name the options that make settings, of your own data among them."""
+    reading = settings.get("reading", {})
+    said = {k: v for k, v in settings.items() if k != "reading"} | {k: v for k, v in reading.items() if k != "sha256"}
+    listed = {name: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for name, v in said.items()}
+    return {f"--{name.replace('_', '-')}": value for name, value in listed.items()}
 
 
 def _name_trial(settings: Settings) -> str:
@@ -222,10 +229,11 @@ def _write_command(tuning: Tuning, method: str) -> str:
         **{f"--{name.replace('_', '-')}": value for name, value in size.items()},
         **{f"--{name}": getattr(at, name) for name in ("tasks", "epochs", "width", "tuned")},
         "--device": at.device if at.device != "cpu" else None,
+        **_name_options(at.settings),
     }
-    words = ["selfreminder", "tune", at.benchmark]
+    words = ["selfreminder", "tune", *([] if at.settings.get("reading") else [at.benchmark])]
     for option, value in options.items():
-        words += [] if value is None else [option, str(value)]
+        words += [] if value is None else [option] if value is True else [option, str(value)]
     for name, values in tuning.values.items():
         words += ["--values", f"{name}={','.join(map(format_value, values))}"]
     words += [] if tuning.prune is None else ["--prune" if tuning.prune else "--no-prune"]

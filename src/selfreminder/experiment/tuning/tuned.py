@@ -21,7 +21,7 @@ from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import MissingExtraError, SelfReminderError, unknown
 from selfreminder._base.lock import locked
 from selfreminder._base.sizes import Size
-from selfreminder.experiment.catalogue import benchmark, uses
+from selfreminder.experiment.catalogue import benchmark, method_facts, uses
 from selfreminder.experiment.spec import parse_value
 
 TUNED = Path(__file__).with_name("tuned.toml")
@@ -29,6 +29,7 @@ METHOD_FIELDS = ("strength", "lr", "optimizer", "weight_decay", "batch_size", "m
 """fields of an experiment that are chosen for each method; a comparison has the others in common"""
 _SIZES = ("at_per_class", "at_per_task", "at_budget", "at_items")
 _ABOUT = ("fields", "validation", "unfinished", "adams_newest", "by", "seeds", "trials", "sampler", "study", "command")
+_COUNTED = ("tasks", "epochs", "width")
 _KNOWN = (*METHOD_FIELDS, *_ABOUT, "where", *_SIZES)
 _SEAL = "# sha256 of what follows: "
 _HEADER = "# Chosen on validation data by `selfreminder tune`: each section says by which command, and of what.\n"
@@ -64,7 +65,8 @@ def describe_untuned(
 ) -> str | None:
     """Say which settings a method takes where none were chosen for this benchmark, scale, memory and `extent`.
 
-    None where they were chosen, and for a method that has nothing to choose.
+    None where they were chosen, and for a method that has nothing to choose. `extent` has what is otherwise than the
+    scale says.
 
     >>> describe_untuned("permuted-mnist", "small", "fsr-logit", Size(77))
     'fsr-logit (77 per class): what was chosen for 50 per class'
@@ -73,16 +75,19 @@ def describe_untuned(
     at = benchmark(benchmark_name).scales[scale]
     if _was_chosen(of_size):
         return None
-    if not own:
+    if not own and "strength" not in method_facts(method).settings:
         return "sgd: the paper's step size" if method == "sgd" and at.lr is None else None
     if not _was_chosen(own):
         return f"{method}: defaults"
     usual = Size(per_class=at.per_class)
     if size not in (None, usual) and uses(method, "per_class"):
         return f"{method} ({size}): what was chosen for {usual}"
-    where = own.get("where", {})
-    if any((extent or {}).get(name) != value for name, value in where.items()):
-        return f"{method}: what was chosen with {', '.join(f'{value} {name}' for name, value in where.items())}"
+    where, there = own.get("where", {}), extent or {}
+    if any(there.get(name) != value for name, value in where.items()):
+        said = (f"{value} {name}" if name in _COUNTED else f"{name} {value}" for name, value in where.items())
+        return f"{method}: what was chosen with {', '.join(said)}"
+    if table is not None and "validation" in own and (other := there.keys() - where.keys()):
+        return f"{method}: what was chosen for other {', '.join(sorted(other))}"
     return None
 
 
@@ -161,7 +166,7 @@ def _check_tables(keys: Keys, section: Any, known: Mapping[str, Iterable[str]]) 
         raise SelfReminderError(f"[{'.'.join(keys)}] must hold tables: see {TUNED.name} of selfreminder")
     kind, *below = known
     for name, each in section.items():
-        if name not in known[kind]:
+        if name not in known[kind] and not (kind == "method" and methods.is_place(name)):
             raise SelfReminderError(f"[{'.'.join(keys)}]: {unknown(kind, name, known[kind])}")
         if below:
             _check_tables((*keys, name), each, {level: known[level] for level in below})
