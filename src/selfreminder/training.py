@@ -154,6 +154,10 @@ class Watcher:
     """whether to save and raise `StoppedError`"""
     save_every: float = 30.0
     """seconds between two saves"""
+    look: Callable[[int], None] = lambda steps: None
+    """so many steps of the task are done: look at the model"""
+    look_every: int = 0
+    """steps between two looks; 0: there are none"""
 
 
 def train(
@@ -215,6 +219,8 @@ class _Trainer:
         if state.optimizer:
             load_optimizer(self.optimizer, state.optimizer)
         self._lower_step_size()
+        self.paused = 0.0
+        """seconds of this epoch in which the model was looked at"""
         # It outlives an epoch: many epochs may be shorter than the time between two saves.
         self.save_due = time.monotonic() + watcher.save_every
 
@@ -222,13 +228,14 @@ class _Trainer:
         """Train for the epochs that are left."""
         for epoch in range(self.state.epoch, self.how.epochs):
             started = time.monotonic()
+            self.paused = 0.0
             mean_loss = self._epoch()
             self.state.steps += -(-len(self.data) // self.how.batch_size)
             self.state.new_items += len(self.task.parts.train)
             self.state = replace(self.state, epoch=epoch + 1, step=0, losses=None)
             if self.how.boundaries:
                 self.method.after_epoch(self.model, self.task, epoch, self.how.epochs)
-            self.watcher.epoch(epoch, mean_loss, time.monotonic() - started)
+            self.watcher.epoch(epoch, mean_loss, time.monotonic() - started - self.paused)
             if self.how.plateau and not self._go_on():
                 break
         if self.state.best:
@@ -244,7 +251,7 @@ class _Trainer:
         noise_seed = seed_for(self.how.seed, "noise", task.index, epoch)
         generator = default_generator(device)
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        losses, autocast = torch.zeros(steps, device=device), self.how.autocast()
+        losses, autocast, look_every = torch.zeros(steps, device=device), self.how.autocast(), self.watcher.look_every
         if self.state.losses is not None:
             losses[: self.state.step] = self.state.losses.to(device)
         for step in range(self.state.step, steps):
@@ -269,6 +276,8 @@ class _Trainer:
             method.after_step(model, batch, where)
             losses[step] = loss.detach()
             done = step + 1
+            if look_every and (self.state.steps + done) % look_every == 0:
+                self._look(self.state.steps + done)
             save = stop or time.monotonic() >= self.save_due
             if save or done % _CHECK_EVERY == 0 or done == steps:
                 _check_sound(losses[:done], task, epoch)
@@ -279,6 +288,14 @@ class _Trainer:
                 if stop:
                     raise StoppedError
         return losses.mean(dtype=torch.float64).item()
+
+    def _look(self, steps: int) -> None:
+        """Have the model looked at between two steps; it goes on in the mode that it was in."""
+        started, training = time.monotonic(), [module for module in self.model.modules() if module.training]
+        self.watcher.look(steps)
+        for module in training:
+            module.training = True
+        self.paused += time.monotonic() - started
 
     def _go_on(self) -> bool:
         """Look at the validation loss after an epoch: keep the best weights, or lower the step size, or end."""

@@ -8,13 +8,15 @@ import torch
 
 from selfreminder import data, methods
 from selfreminder._base.errors import SelfReminderError
+from selfreminder.benchmarks import make_stream
 from selfreminder.benchmarks.models import build_model
 from selfreminder.benchmarks.scenario import arrange
-from selfreminder.benchmarks.stream import Stream, image_parts, split_classes
+from selfreminder.benchmarks.stream import Stream, StreamSpec, image_parts, split_classes
 from selfreminder.experiment.catalogue import method_facts
 from selfreminder.experiment.run import run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import rho
+from selfreminder.report.results import group_runs
 from selfreminder.training import StoppedError
 
 SPLIT = Experiment(
@@ -100,6 +102,39 @@ def test_stopped_and_gone_on(method: str, scenario: str, tmp_path: Path) -> None
         with pytest.raises(StoppedError):
             run(experiment, tmp_path / str(stop), stop=lambda count=count, stop=stop: next(count) == stop)
         assert run(experiment, tmp_path / str(stop)) == whole
+
+
+@pytest.mark.parametrize(("method", "scenario", "epochs"), [("er", "stream", 1), ("fsr-logit", "class", 2)])
+def test_looks_on_the_way(method: str, scenario: str, epochs: int, tmp_path: Path) -> None:
+    """They change nothing of what is learned, are the same after a stop, and lead to what a task ends with."""
+    experiment = replace(SPLIT, method=method, scenario=scenario, epochs=epochs, tasks=3, split_into=5, batch_size=16)
+    plain, looked = run(experiment, tmp_path / "plain"), replace(experiment, evaluate_every=2)
+    whole = run(looked, tmp_path / "whole")
+    assert (whole.epochs, whole.tasks) == (plain.epochs, plain.tasks)
+    for task in whole.tasks:
+        looks = [look for look in whole.looks if look["task"] == task["task"]]
+        assert [look["steps"] for look in looks] == list(range(2, task["steps"] + 1, 2))
+        assert {len(look["test"]) for look in looks} == {task["task"] + 1}
+        if scenario == "stream" and looks[-1]["steps"] == task["steps"]:
+            assert looks[-1]["test"] == task["test"]  # where nothing is done when a task ends
+    for stop in (3, 9, 14):
+        count = iter(range(10_000))
+        with pytest.raises(StoppedError):
+            run(looked, tmp_path / str(stop), stop=lambda count=count, stop=stop: next(count) == stop)
+        assert run(looked, tmp_path / str(stop)) == whole
+    (result,) = group_runs([whole])
+    steps = [step for step, _ in result.step_curve]
+    assert steps == sorted(set(steps)) and steps[-1] == sum(task["steps"] for task in whole.tasks)
+    assert result.anytime and 0 < result.anytime.mean < 1
+    assert group_runs([plain])[0].anytime is None
+
+
+def test_a_stream_of_the_same_classes_keeps_them() -> None:
+    spec = StreamSpec(data="embedded-mnist", tasks=2, scenario="stream")
+    stream = make_stream("rotated-mnist", spec)
+    assert stream.heads == (10,)
+    assert set(stream[1].train.y.tolist()) == set(range(10))
+    assert make_stream("rotated-mnist", replace(spec, scenario="class")).heads == (20,)
 
 
 def test_a_stream_is_one_pass_with_one_optimizer(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ SCENARIOS = {
     "task": "a head for each task, and the task is known when it is tested",
     "domain": "the same classes in every task",
     "class": "one output that grows by each task's classes; which task an item is of is not known",
-    "stream": "no boundaries: one pass over all classes, tested on the way",
+    "stream": "no boundaries: one pass; --evaluate-every 50 tests on the way",
 }
 """what a model is told and asked"""
 

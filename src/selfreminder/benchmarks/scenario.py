@@ -27,12 +27,14 @@ def arrange(stream: Stream, scenario: str) -> Stream:
     classes = stream.heads if len(stream.heads) > 1 else stream.heads * len(stream)
     if scenario == "domain" and len(set(classes)) > 1:
         raise SelfReminderError(f"tasks of {_join(classes)} classes do not share one output: choose task or class")
+    # What comes one after the other in a stream are new classes only where the benchmark's tasks have classes each.
+    same = scenario == "domain" or (scenario == "stream" and len(stream.heads) == 1)
     before = [0, *accumulate(classes)]
-    heads = {"task": classes, "domain": classes[:1]}.get(scenario, (before[-1],))
+    heads = classes if scenario == "task" else classes[:1] if same else (before[-1],)
 
     def make(index: int) -> Task:
         task = replace(stream[index], head=index if scenario == "task" else None, outputs=None)
-        if scenario in ("task", "domain"):
+        if scenario == "task" or same:
             return task
         parts = task.parts.each(lambda part: Split(part.x, part.y + before[index]))
         # Where nobody says that a task begins, nobody can say that classes are added.

@@ -163,9 +163,10 @@ def write_summary(summary: Mapping[str, Any], folder: Path) -> str:
 def draw_results(results: Sequence[Result], title: str, folder: Path) -> list[Path]:
     """Draw accuracies, the forgetting ratio where there is one, and costs, into a folder; returns the files."""
     # matplotlib takes half a second to import: only when there is something to draw.
-    from selfreminder.report.figures import draw_accuracy, draw_costs, draw_ratio  # noqa: PLC0415
+    from selfreminder.report.figures import draw_accuracy, draw_costs, draw_ratio, draw_steps  # noqa: PLC0415
 
     drawn = draw_accuracy(results, title, folder / "accuracy") + draw_ratio(results, title, folder / "rho")
+    drawn += draw_steps(results, title, folder / "steps")
     return drawn + draw_costs(results, title, folder / "costs")
 
 

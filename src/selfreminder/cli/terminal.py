@@ -97,6 +97,8 @@ class Changes:
     """New items in a step."""
     precision: Literal["fp32", "bf16", "auto"] | None = None
     """Of training steps; auto: bf16 where the processor computes in it. By default fp32."""
+    evaluate_every: Whole | None = None
+    """Steps between evaluations while a task is learned; by default only its end is evaluated."""
     test_after: Flag = False
     """Of data cut by time: test on the last fifth of each period, not on a fifth that is drawn."""
     processes: Whole | None = None
@@ -171,6 +173,8 @@ def tabulate_results(results: Iterable[Result], *, validation: bool = False) -> 
     }
     if any(result.rho for result in results):
         estimates["ρ"] = [result.rho for result in results]
+    if any(result.anytime for result in results):
+        estimates["at any time"] = [result.anytime for result in results]
     if validation:
         estimates["validation"] = [result.validation for result in results]
     if any(result.calibration_error for result in results):

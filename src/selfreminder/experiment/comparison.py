@@ -19,6 +19,8 @@ from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, describe_untuned
 
 _NAMED_SHORTLY = ("scenario", "model")
 """settings that are part of a folder's name as they are"""
+_NO_PART = ("processes", "reading", "evaluate_every")
+"""settings that have no part in what is best"""
 MOST_RUNS = 100_000
 """of a method in one grid"""
 
@@ -128,13 +130,14 @@ class Comparison:
     def untuned(self) -> list[str]:
         """Methods whose strength or step size nobody chose for this benchmark, scale and memory, and what is taken."""
         names = dict.fromkeys(experiment.method for experiment in self.experiments)
-        found = [
-            describe_untuned(self.benchmark, self.scale, name, self.size, self.tuned, self.extent) for name in names
-        ]
-        said = [each for each in found if each is not None]
+        found = {
+            name: describe_untuned(self.benchmark, self.scale, name, self.size, self.tuned, self.extent)
+            for name in names
+        }
+        said = [each for each in found.values() if each is not None]
         # A table of the user's own says where it was made.
         other = [] if self.tuned is not None or benchmark(self.benchmark).own_data else self.extent
-        if other and any(uses(name, "strength") and "strength" in method_facts(name).settings for name in names):
+        if other and any(found[name] is None and "strength" in method_facts(name).settings for name in names):
             said.append(f"what was chosen for other {', '.join(other)}")
         return said
 
@@ -143,7 +146,7 @@ class Comparison:
         """What is otherwise than the scale says, and not chosen for each method."""
         sizes = {name: getattr(self.experiments[0], name) for name in ("tasks", "epochs", "width")}
         found = {name: value for name, value in sizes.items() if value != getattr(self.defaults, name)}
-        found |= {k: v for k, v in self.settings.items() if k not in (*METHOD_FIELDS, "processes", "reading")}
+        found |= {k: v for k, v in self.settings.items() if k not in (*METHOD_FIELDS, *_NO_PART)}
         if sha256 := self.settings.get("reading", {}).get("sha256"):
             found["data"] = f"{found.get('data')} ({sha256[:8]})"
         return found

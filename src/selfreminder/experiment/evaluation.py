@@ -1,4 +1,4 @@
-"""What is measured when a task has been learned: one line of the records."""
+"""What is measured when a task has been learned, and meanwhile: each is one line of the records."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from selfreminder.experiment.pool.estimate import MOST_KEPT
 from selfreminder.experiment.preparation import Prepared
 from selfreminder.experiment.spec import Experiment
 from selfreminder.metrics import calibration_error, negative_flips, stratified_chance
-from selfreminder.training import StoppedError, accuracy, predict_split
+from selfreminder.training import StoppedError, accuracy, predict_split, predicted_right
 
 _SAMPLE = 10
 """tasks in a sample"""
@@ -54,6 +54,17 @@ class Evaluation:
         """per task, whether each test item was predicted right when the task had just been learned"""
         self._seen: dict[int, Task] = {}
         """tasks whose evaluation data is kept, if that of all fits"""
+
+    def look(self, task: Task, steps: int) -> dict[str, Any]:
+        """Measure what the records say after so many steps of a task that is being learned."""
+        on = list_evaluated(self._experiment, task.index)
+        with self._together.sharded(self._model):
+            found = [
+                accuracy(predicted_right(self._model, each.test, self._method, each.head, self._device))
+                for each in self._list_tasks(on, task)
+            ]
+        more = {} if len(on) == task.index + 1 else {"on": on}
+        return {"event": "steps", "task": task.index, "steps": steps, **more, "test": found}
 
     def measure(self, task: Task, spent: dict[str, int]) -> dict[str, Any]:
         """Measure what the records say of a task that has been learned; `spent` is what that took."""

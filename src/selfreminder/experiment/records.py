@@ -8,10 +8,11 @@ have a value for each task so far: accuracies, and the shares of test items that
 been learned and are wrong now. `chance` is a random stratified classifier's accuracy on the task, `next` the
 accuracy on the task to come, `next_untrained` that of the initial weights. "calibration_error" has a value for each
 task so far, too; "steps", "new_items" and "passes" are what the task cost: the optimizer's steps, the items of the task
-in them, and the items that went forward through the network, a method's own included. A method may add
-"measures": HAT adds the share of its units in use. Where not all tasks so far were evaluated, "on" has those that were,
-and the lists have a value for each of them. Each line ends with its "check", see `selfreminder._base.checked`; earlier
-ones have none.
+in them, and the items that went forward through the network, a method's own included. With the field `evaluate_every`
+there are lines {"event": "steps", "task", "steps", "test": […]}, too: what it was after so many steps of the task. A
+method may add "measures": HAT adds the share of its units in use. Where not all tasks so far were evaluated, "on" has
+those that were, and the lists have a value for each of them. Each line ends with its "check", see
+`selfreminder._base.checked`; earlier ones have none.
 
 A packed file lies in the folder that its runs' folders were in. Its first line is {"event": "packed", "runs",
 "sha256"}, of all that follows: the lines of one run after the other, without those of epochs, but with what is shown
@@ -93,6 +94,8 @@ class Records:
     """none of a packed run"""
     tasks: tuple[dict[str, Any], ...]
     done: bool
+    looks: tuple[dict[str, Any], ...] = ()
+    """what was measured between steps, see `Experiment.evaluate_every`"""
     folder: Path | None = field(default=None, compare=False)
     """the run's own, where its times are; None of a packed run"""
     rest: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -344,7 +347,10 @@ def _from_events(events: Sequence[dict[str, Any]]) -> Records:
     spent = [number for of_task in rest.get("timings", ()) for number in of_task.values()]
     if not all(_is_number(loss) for loss in (*(event["loss"] for event in epochs), *rest.get("losses", ()), *spent)):
         raise ValueError("a loss or a time is no number")
-    return Records(experiment, versions, epochs, tasks, done, rest=rest)
+    looks = tuple(event for event in events if event["event"] == "steps")
+    for event in looks:
+        _check_look(event)
+    return Records(experiment, versions, epochs, tasks, done, looks, rest=rest)
 
 
 def _check_task(event: dict[str, Any], place: int) -> None:
@@ -364,6 +370,15 @@ def _check_task(event: dict[str, Any], place: int) -> None:
     for name in ("bytes", "steps", "new_items", "passes"):
         if not 0 <= event.get(name, 0) <= _LARGEST:
             raise ValueError(f"{name} of task {place} are {event[name]}")
+
+
+def _check_look(event: dict[str, Any]) -> None:
+    """Raise unless the line has a share for each of the tasks that were evaluated in the middle of one."""
+    on = event.get("on", range(event["task"] + 1))
+    if not isinstance(event["steps"], int) or event["steps"] < 1 or len(event["test"]) != len(on):
+        raise ValueError(f"after {event['steps']} steps of task {event['task']} it has no accuracy for each task")
+    if not all(0 <= share <= 1 for share in event["test"]):
+        raise ValueError(f"after {event['steps']} steps of task {event['task']} an accuracy is {event['test']}")
 
 
 def _is_number(value: object) -> bool:

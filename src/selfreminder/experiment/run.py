@@ -177,7 +177,7 @@ class _Run:
                 task = self.stream[index]
                 watch_peak, self.passes.items = PeakMemory(self.how.device), 0
                 train_state = train(
-                    self.model, task, self.method, self.how, train_state, self._watcher(index), self.together
+                    self.model, task, self.method, self.how, train_state, self._watcher(task), self.together
                 )
                 # Training may have ended before its last epoch: it is not to be taken up again.
                 trained = replace(train_state, epoch=self.how.epochs, passes=self.passes.items)
@@ -221,7 +221,9 @@ class _Run:
         (self.average,) = task_average([event["test"]])
         self._tell(task.index, self.how.epochs - 1, 1.0)
 
-    def _watcher(self, task: int) -> Watcher:
+    def _watcher(self, learned: Task) -> Watcher:
+        task = learned.index
+
         def epoch_done(epoch: int, loss: float, seconds: float) -> None:
             self.records.write({"event": "epoch", "task": task, "epoch": epoch, "loss": loss})
             done = self._done(task, (epoch + 1) / self.how.epochs)
@@ -231,6 +233,11 @@ class _Run:
             if state.epoch or state.step:  # what it took to be ready was counted then
                 self.passes.items = state.passes
 
+        def look(steps: int) -> None:
+            passes = self.passes.items  # to be looked at is not a part of learning
+            self.records.write(self.evaluation.look(learned, steps))
+            self.passes.items = passes
+
         return Watcher(
             begin=begin,
             epoch=epoch_done,
@@ -238,6 +245,8 @@ class _Run:
             save=lambda state: self._save(task, replace(state, passes=self.passes.items)),
             stop=self.stop,
             save_every=self.save_every,
+            look=look,
+            look_every=self.experiment.evaluate_every or 0,
         )
 
     def _save(self, task: int, state: TrainState) -> None:

@@ -33,6 +33,7 @@ _LATER = (
     "hed",
     "test_after",
     "processes",
+    "evaluate_every",
 )
 """fields that earlier records do not have"""
 
@@ -104,6 +105,8 @@ class Experiment:
     """for so many first tasks, record the logits and predictions on the first task's validation part"""
     evaluate: str = "all"
     """after each task: all so far; the newest alone; or a sample, which is the first, the newest and eight others"""
+    evaluate_every: int | None = None
+    """so many steps of a task lie between evaluations while it is learned; None: only its end is evaluated"""
     hed: str = "today"
     """of color-cifar10: HED as scikit-image computes it since 0.18; or as in 2018, when the paper was written"""
     test_after: bool = False
@@ -150,7 +153,7 @@ class Experiment:
                 raise unknown(name, str(getattr(self, name)), known)
         self._check_data()
         self._check_scenario()
-        for name in ("tasks", "epochs", "batch_size", "images", "memory_batch", "processes"):
+        for name in ("tasks", "epochs", "batch_size", "images", "memory_batch", "evaluate_every", "processes"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise SelfReminderError(f"{name} is {value}: it must be at least 1")
         if self.split_into is not None:

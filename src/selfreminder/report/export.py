@@ -10,7 +10,7 @@ from selfreminder.report.results import Estimate, Result
 
 _ESTIMATES = (
     *("task_average", "first_task", "forgetting", "rho", "backward_transfer", "forward_transfer", "intransigence"),
-    *("negative_flips", "calibration_error", "validation", "steps", "passes", "seconds"),
+    *("negative_flips", "anytime", "calibration_error", "validation", "steps", "passes", "seconds"),
 )
 _LATEX = {
     "Average": "task_average",

@@ -22,7 +22,7 @@ from matplotlib.ticker import MaxNLocator
 
 from selfreminder._base.atomic import replace_file
 from selfreminder.experiment.tuning.candidates import Candidates, format_value, is_numeric
-from selfreminder.report.panels import LinePanel, Series, accuracy_panels, cost_panels, trace
+from selfreminder.report.panels import LinePanel, Series, accuracy_panels, cost_panels, steps_panel, trace
 from selfreminder.report.results import Estimate, Result, sort_best_first
 from selfreminder.report.style import look
 
@@ -123,6 +123,20 @@ def draw_accuracy(results: Sequence[Result], title: str, stem: Path, kinds: Sequ
         grid[1].set_ylabel("")
         entitle(figure, title)
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center")
+        return save(figure, stem, kinds)
+
+
+def draw_steps(results: Sequence[Result], title: str, stem: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
+    """Draw how accuracy goes while tasks are learned, as `stem`.png and `stem`.svg; nothing where nobody looked."""
+    if (panel := steps_panel(sort_best_first(results))) is None:
+        return []
+    with styled():
+        figure, axes = plt.subplots(figsize=(7.2, _height(len(panel.series))), layout="constrained")
+        draw_lines(axes, panel)
+        for place, _ in panel.marks:
+            axes.axvline(place, color="#888888", linewidth=0.6)
+        entitle(figure, title)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
         return save(figure, stem, kinds)
 
 

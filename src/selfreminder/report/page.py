@@ -12,7 +12,7 @@ from selfreminder.report.charts import heat_scale, heatmap, legend, line_chart, 
 from selfreminder.report.folder_results import FolderResults
 from selfreminder.report.html import decimal, document, element, note, number, panel, plot, section, table, warning
 from selfreminder.report.lead import lead_block
-from selfreminder.report.panels import RHO, HeatPanel, LinePanel, accuracy_panels, cost_panels, trace
+from selfreminder.report.panels import RHO, HeatPanel, LinePanel, accuracy_panels, cost_panels, steps_panel, trace
 from selfreminder.report.results import (
     Result,
     count_seeds,
@@ -169,6 +169,15 @@ def first_task_block(results: Sequence[Result]) -> Element:
     return section("The first task", plot([made], legend(first.series), _errors_note(results)))
 
 
+def steps_block(results: Sequence[Result]) -> Element | None:
+    """Show how accuracy goes while tasks are learned; None where nobody looked meanwhile."""
+    if (shown := steps_panel(results)) is None:
+        return None
+    made = _over(shown.title, "Average accuracy of the tasks so far against steps", shown)
+    said = ", ".join(f"{result.name} {decimal(result.anytime.mean)}" for result in results if result.anytime)
+    return section("While it learns", plot([made], legend(shown.series), note(f"Mean over all moments: {said}.")))
+
+
 def ratio_block(results: Sequence[Result]) -> Element | None:
     """Show the forgetting ratio ρ after each task; None where no method has one."""
     drawn = [result for result in results if not result.is_reference and any(result.rho_curve)]
@@ -255,7 +264,16 @@ def progress_block(found: FolderResults) -> Element | None:
 
 
 def _stream_blocks(found: FolderResults) -> list[Element | None]:
-    made = (picture_block, results_block, first_task_block, ratio_block, matrices_block, measures_block, costs_block)
+    made = (
+        picture_block,
+        results_block,
+        first_task_block,
+        steps_block,
+        ratio_block,
+        matrices_block,
+        measures_block,
+        costs_block,
+    )
     said = [
         describe_evaluation(found.experiments[0].evaluate),
         describe_over_budget(found.results),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
@@ -13,6 +14,8 @@ AVERAGE = "Average of the tasks so far"
 AVERAGE_AT_END = "Average of all tasks"
 RHO = "ρ (0: as joint training)"
 _UPPER_HALF = 0.5
+_MOST_MARKS = 30
+"""of ends of tasks on an axis of steps"""
 _MARGIN = 0.25
 """between points and the ends of an axis, in steps"""
 _ZERO, _AFTER_ZERO = 0.04, 0.14
@@ -225,6 +228,20 @@ def accuracy_panels(results: Sequence[Result], x_title: str = "Tasks learned") -
     near = fit_limits((*first, *average), least=0.0, most=1.0)
     limits = near if near[0] >= _UPPER_HALF else (0.0, 1.0)
     return LinePanel("First task", first, x_title, limits=limits), LinePanel(AVERAGE, average, x_title, limits=limits)
+
+
+def steps_panel(results: Sequence[Result]) -> LinePanel | None:
+    """Show how the average of the tasks so far goes while tasks are learned; None where nobody looked meanwhile."""
+    drawn = [result for result in results if result.step_curve]
+    if not drawn:
+        return None
+    series = [
+        Series(result.name, result.colour, "", [x for x, _ in result.step_curve], [y for _, y in result.step_curve])
+        for result in drawn
+    ]
+    ends = [float(end) for end in accumulate(task["steps"] for task in drawn[0].runs[0].tasks)]
+    marks = [(end, "") for end in ends[:-1]] if len(ends) <= _MOST_MARKS else []
+    return LinePanel(AVERAGE, series, "Steps", limits=fit_limits(series, least=0.0, most=1.0), marks=marks)
 
 
 def cost_panels(results: Sequence[Result]) -> list[LinePanel]:

@@ -146,6 +146,20 @@ class Result:
         ]
         return [_estimate(values) for values in zip(*ratios, strict=True)]
 
+    @cached_property
+    def step_curve(self) -> list[tuple[int, Estimate]]:
+        """The average of the tasks so far after so many steps of all tasks; empty where nobody looked."""
+        curves = [_curve_over_steps(run) for run in self.runs]
+        if not all(curves):
+            return []
+        return [(points[0][0], Estimate.of([value for _, value in points])) for points in zip(*curves)]
+
+    @property
+    def anytime(self) -> Estimate | None:
+        """The mean of that curve: how well it would have predicted at any moment; None where nobody looked."""
+        means = [[value for _, value in _curve_over_steps(run)] for run in self.runs]
+        return Estimate.of([sum(each) / len(each) for each in means]) if all(means) else None
+
     @property
     def task_average(self) -> Estimate:
         return self.average_curve[-1]
@@ -209,7 +223,7 @@ class Result:
         return {
             "method": self.method,
             "seeds": self.seeds,
-            **{name: _plain(getattr(self, name)) for name in (*measures, "intransigence", "negative_flips")},
+            **{name: _plain(getattr(self, name)) for name in (*measures, "intransigence", "negative_flips", "anytime")},
             "bytes": self.bytes,
             **{name: _plain(getattr(self, name)) for name in ("calibration_error", "steps", "passes", "seconds")},
             "peak_bytes": self.peak_bytes,
@@ -222,6 +236,19 @@ class Result:
     def _paired(self) -> list[tuple[Records, Records]]:
         references = {run.experiment.seed: run for run in self.references}
         return [(run, references[run.experiment.seed]) for run in self.runs if run.experiment.seed in references]
+
+
+def _curve_over_steps(run: Records) -> list[tuple[int, float]]:
+    """The average of the tasks so far at each look and at the end of each task, by steps since the beginning."""
+    if not run.looks or any("steps" not in task for task in run.tasks):
+        return []
+    curve, before = [], 0
+    for task in run.tasks:
+        looks = [look for look in run.looks if look["task"] == task["task"] and look["steps"] < task["steps"]]
+        for measured in (*looks, task):
+            curve.append((before + measured["steps"], sum(measured["test"]) / len(measured["test"])))
+        before += task["steps"]
+    return curve
 
 
 def group_runs(runs: Iterable[Records], name: Callable[[Experiment], str] | None = None) -> list[Result]:

@@ -67,7 +67,8 @@ def estimate_speed(experiment: Experiment, data_dir: str | None = None) -> Speed
         later = 1.0 if uses(experiment.method, "per_class") else _EXTRA.get(experiment.method, 0.0)
         passes = [1.0 + (later if task else 0.0) for task in range(tasks)]
     learned = data.train * experiment.epochs * sum(passes)
-    tested = data.test * sum(len(list_evaluated(experiment, task)) for task in range(tasks))
+    looks = -(-data.train // experiment.batch_size) * experiment.epochs / (experiment.evaluate_every or math.inf)
+    tested = data.test * (1 + looks) * sum(len(list_evaluated(experiment, task)) for task in range(tasks))
     if experiment.freeze:  # each input goes through the body once, and its features through a layer
         learned, tested = _FORWARD * data.train * tasks, data.test * tasks
     model = experiment.model or benchmark(experiment.benchmark).model

@@ -234,7 +234,8 @@ class Tuning:
 
     def _comparison_of(self, method: str) -> Comparison:
         """Take the comparison with one method alone; one that keeps no items has no size of a memory."""
-        of_one = replace(self.comparison, methods=(method,), seeds=1)
+        settings = {name: value for name, value in self.comparison.settings.items() if name != "evaluate_every"}
+        of_one = replace(self.comparison, methods=(method,), seeds=1, settings=settings)
         is_scales_own = of_one.size == Size(per_class=of_one.defaults.per_class)
         return replace(of_one, size=None) if is_scales_own or not uses(method, "per_class") else of_one
 
