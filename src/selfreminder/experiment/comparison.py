@@ -13,7 +13,7 @@ from selfreminder import methods as all_methods
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
 from selfreminder.benchmarks import SCALES, Scale
-from selfreminder.experiment.catalogue import applies, benchmark, method_facts, references, uses
+from selfreminder.experiment.catalogue import applies, benchmark, method_facts, references
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, describe_untuned, find_tuned
 
