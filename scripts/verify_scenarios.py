@@ -48,6 +48,7 @@ STRENGTHS = {
     "class/mas": 1.0,
     "class/lwf": 1.0,
     "class/lwf+unseen_as_zero": 3.0,
+    "task/replay": None,
     "domain/replay": None,
     "class/replay": None,
 }

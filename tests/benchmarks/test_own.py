@@ -1,7 +1,9 @@
 """Data of one's own as a stream: how it is cut, in each scenario, and what is said of data that cannot be."""
 
 import json
+import sys
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from PIL import Image
 from torch import nn
 
 from selfreminder import data
+from selfreminder._base import factories
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks.own import make_stream
 from selfreminder.benchmarks.stream import Stream, StreamSpec
@@ -227,3 +230,55 @@ def test_tensors_and_a_model_of_ones_own(in_folder: Path) -> None:
         run(replace(experiment, tasks=3), in_folder / "other", stream=tasks, model=model)
     with pytest.raises(SelfReminderError, match="labels are whole numbers"):
         Stream.of([(x, y.float())])
+
+
+def test_tensors_in_each_scenario() -> None:
+    x, y = torch.rand(80, 3), torch.arange(80) % 2
+    both = [(x, y), (x, y + 2)]
+    made = {name: Stream.of(both, scenario=name) for name in ("task", "class", "stream")}
+    assert {name: (s.heads, s[1].head, s[1].outputs, int(s[1].test.y.max())) for name, s in made.items()} == {
+        "task": ((2, 2), 1, None, 1),
+        "class": ((4,), None, 4, 3),
+        "stream": ((4,), None, None, 3),
+    }
+    assert made["class"][0].outputs == 2
+    for tasks, scenario, message in (
+        (both, "domain", "task 1 has no class 2: tasks of a domain have the same classes; choose scenario='class'"),
+        (
+            [(x, y + 2), (x, y)],
+            "class",
+            r"task 1 has the classes \[2, 3\]: number classes as they come",
+        ),
+        (both, "clas", "did you mean 'class'"),
+    ):
+        with pytest.raises(SelfReminderError, match=message):
+            Stream.of(tasks, scenario=scenario)
+
+
+def test_functions_by_path_and_entry_point(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of models and of data; what is run by either is the same, and says the code that it was made with."""
+    (in_folder / "lab").mkdir()
+    (in_folder / "lab/parts.py").write_text(
+        "import numpy as np\nfrom torch import nn\n"
+        "def build(outputs):\n    return nn.Linear(4, outputs)\n"
+        "def load():\n    x = np.random.default_rng(0).random((80, 4), np.float32)\n"
+        "    return {'x': x, 'y': (x[:, 0] > .5).astype(int), 'site': np.arange(80) // 40}\n"
+    )
+    sys.path.append(str(in_folder / "lab"))
+    points = [
+        EntryPoint("linear", "parts:build", factories.MODELS),
+        EntryPoint("rain", "parts:load", factories.DATA),
+    ]
+    monkeypatch.setattr(factories, "entry_points", lambda group: [each for each in points if each.group == group])
+    factories.installed.cache_clear()
+    found = []
+    for model, source in (("lab/parts.py:build", "lab/parts.py:load"), ("linear", "rain")):
+        experiment = Experiment(
+            benchmark="own", method="adam", data=source, reading={"by": "site"}, model=model, tasks=2, epochs=1
+        )
+        found.append(run(experiment, in_folder / model.partition("/")[0]))
+    assert found[0].tasks == found[1].tasks
+    assert found[0].versions["model_code"] == found[1].versions["model_code"]
+    with pytest.raises(SelfReminderError, match=r"lab/nowhere\.py: there is no such file"):
+        run(replace(found[0].experiment, model="lab/nowhere.py:build"), in_folder / "no")
+    factories.installed.cache_clear()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from selfreminder import benchmarks
+from selfreminder._base import factories
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.cli import main
 from selfreminder.experiment import catalogue
@@ -59,7 +60,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def forget() -> None:
     for name in [name for name in sys.modules if name.startswith("selfreminder_file_")]:
         del sys.modules[name]
-    for cached in (benchmarks._others, benchmarks.names, benchmarks.make_stream, catalogue._load_others):
+    for cached in (factories.installed, benchmarks.names, benchmarks.make_stream, catalogue._load_others):
         cached.cache_clear()
 
 
@@ -67,7 +68,7 @@ def test_it_runs_by_path_and_entry_point(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     point = EntryPoint("mirror", "inverted", benchmarks.GROUP)
-    monkeypatch.setattr(benchmarks, "entry_points", lambda group: [point] if group == benchmarks.GROUP else [])
+    monkeypatch.setattr(factories, "entry_points", lambda group: [point] if group == benchmarks.GROUP else [])
     sys.path.append(str(mine))
     tiny = replace(TINY, width=1.0, epochs=1)
     found = [run(replace(tiny, benchmark=name), mine / name.partition(".")[0]) for name in ("inverted.py", "mirror")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from selfreminder import methods
+from selfreminder._base import factories
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.cli import main
 from selfreminder.experiment import catalogue
@@ -48,7 +49,7 @@ class Slow(Method):
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for cached in (methods.method_class, methods._others, methods.names, catalogue._facts_of_others):
+    for cached in (methods.method_class, factories.installed, methods.names, catalogue._facts_of_others):
         cached.cache_clear()
     (tmp_path / "slow.py").write_text(SLOW)
     return tmp_path
@@ -68,7 +69,7 @@ def test_it_runs_by_path_module_and_entry_point(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     point = EntryPoint("slow", "slow:Slow", methods.GROUP)
-    monkeypatch.setattr(methods, "entry_points", lambda group: [point] if group == methods.GROUP else [])
+    monkeypatch.setattr(factories, "entry_points", lambda group: [point] if group == methods.GROUP else [])
     assert "slow" in methods.names()
     found = {
         name: run(replace(TINY, method=name), mine / str(place))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from selfreminder import Reminder, selection
+from selfreminder._base import factories
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import Size, parse_bytes, share_evenly
 from selfreminder.benchmarks.models import build_model
@@ -126,7 +127,7 @@ def test_a_package_can_add_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "backwards", raising=False)
-    monkeypatch.setattr(selection, "_others", selection._others.__wrapped__)  # it looks once in a process
+    monkeypatch.setattr(selection, "installed", factories.installed.__wrapped__)  # it looks once in a process
     assert "backwards" in selection.names()
     assert selection.summary("backwards") == "from backwards:select"
     assert selection.find("backwards:skip=1")(candidates(torch.zeros(4))).tolist() == [2, 1, 0]

@@ -1,4 +1,7 @@
-"""Functions of the user's own that are named in text: `package.module:function`."""
+"""Functions of the user's own that are named in text: `package.module:function`, or `path/to/file.py:function`.
+
+Packages may offer some under names of their own, by entry points in the groups `MODELS` and `DATA`.
+"""
 
 import hashlib
 import importlib
@@ -6,20 +9,33 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from selfreminder._base.errors import SelfReminderError, unknown
 
+MODELS, DATA = "selfreminder.models", "selfreminder.data"
+"""groups of entry points, of functions that give a model, and of those that give data"""
+NAME = r"(?:[^\W\d]\w*(?:\.[^\W\d]\w*)*|.+\.py):[^\W\d]\w*"
+"""the form of a function's name, as a regular expression"""
+
+
+@cache
+def installed(group: str) -> dict[str, EntryPoint]:
+    """Find what installed packages offer in a group, by name."""
+    return {point.name: point for point in entry_points(group=group)}
+
 
 def is_factory(text: str) -> bool:
     """Whether a text has the form of a function's name.
 
-    >>> is_factory("shop.models:build"), is_factory("shop/models.py")
-    (True, False)
+    >>> is_factory("shop.models:build"), is_factory("shop/models.py:build"), is_factory("shop/models.py")
+    (True, True, False)
     """
-    return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", text) is not None
+    return re.fullmatch(NAME, text) is not None
 
 
 def find_modules_in(folder: Path) -> None:
@@ -49,16 +65,23 @@ def load_file(path: Path) -> ModuleType:
     return module
 
 
-def load_factory(name: str) -> Callable[..., Any]:
-    """Import the function of a name; modules in the working folder are found too.
+def load_factory(name: str, group: str = MODELS) -> Callable[..., Any]:
+    """Import the function of a name; modules in the working folder are found too, and what packages offer in a group.
 
     >>> load_factory("math:sqrt")(9)
     3.0
     """
+    if name in installed(group):
+        try:
+            return installed(group)[name].load()
+        except Exception as error:  # a stranger's module can raise anything
+            raise SelfReminderError(f"'{name}' cannot be loaded: {type(error).__name__}: {error}") from error
     if not is_factory(name):
         raise SelfReminderError(f"'{name}' names no function: write package.module:function")
-    module_name, _, function_name = name.partition(":")
-    find_modules_in(here := Path.cwd())
+    module_name, here = name.rpartition(":")[0], Path.cwd()
+    if module_name.endswith(".py"):
+        return _take_function(load_file(Path(module_name)), name)
+    find_modules_in(here)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a module of the user's can raise anything
@@ -67,6 +90,11 @@ def load_factory(name: str) -> Callable[..., Any]:
                 f"{name}: there is no module '{error.name}', installed or in {here}: install it, or go to its folder"
             ) from None
         raise SelfReminderError(f"{name}: importing it raised {type(error).__name__}: {error}") from error
+    return _take_function(module, name)
+
+
+def _take_function(module: ModuleType, name: str) -> Callable[..., Any]:
+    module_name, _, function_name = name.rpartition(":")
     found = getattr(module, function_name, None)
     if found is None:
         raise unknown(f"function of {module_name}", function_name, [key for key in vars(module) if key[0] != "_"])
@@ -75,9 +103,9 @@ def load_factory(name: str) -> Callable[..., Any]:
     return found
 
 
-def call_factory(name: str, *arguments: Any) -> Any:
+def call_factory(name: str, *arguments: Any, group: str = MODELS) -> Any:
     """Call the function of a name; what it raises becomes a line that says whose it is."""
-    function = load_factory(name)
+    function = load_factory(name, group)
     try:
         return function(*arguments)
     except SelfReminderError:

@@ -10,13 +10,12 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder._base.factories import load_file
+from selfreminder._base.factories import MODELS, NAME, installed, load_file
 
 if TYPE_CHECKING:
     from selfreminder.benchmarks.models import build_model
@@ -76,11 +75,11 @@ MODEL_NAMES = {
     "efficientnet-lite0": "EfficientNet-Lite0 with its ImageNet weights, by package",
     "timm:NAME": "a model of timm",
     "hf:FOLDER": "a classifier of text in a folder that save_pretrained wrote",
-    "module:factory": "a function of yours that gives a model; it may take the number of outputs",
+    "module:factory": "a function of yours, or file.py:factory, that gives a model; it may take the number of outputs",
 }
 """what a network can be called"""
 MLP_NAME = r"mlp:([1-9]\d{0,4})x(\d{1,2})"
-_OWN_MODEL = re.compile(rf"{MLP_NAME}|timm:.+|hf:.+|[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_OWN_MODEL = re.compile(rf"{MLP_NAME}|timm:.+|hf:.+|{NAME}")
 
 
 def check_model_name(name: str) -> None:
@@ -88,8 +87,8 @@ def check_model_name(name: str) -> None:
 
     >>> check_model_name("mlp:256x3")
     """
-    if name not in MODEL_NAMES and not _OWN_MODEL.fullmatch(name):
-        raise unknown("model", name, MODEL_NAMES)
+    if name not in (*MODEL_NAMES, *installed(MODELS)) and not _OWN_MODEL.fullmatch(name):
+        raise unknown("model", name, [*MODEL_NAMES, *installed(MODELS)])
 
 
 ONE_HEAD_METHODS = ("sgd", "adam", "lwf", "ewc", "icarl", "fsr-distill", "fsr-logit")
@@ -189,7 +188,7 @@ def names() -> tuple[str, ...]:
     >>> "permuted-mnist" in names()
     True
     """
-    return tuple(dict.fromkeys((*own_names(), *sorted(_others()))))
+    return tuple(dict.fromkeys((*own_names(), *sorted(installed(GROUP)))))
 
 
 @cache
@@ -197,11 +196,6 @@ def own_names() -> tuple[str, ...]:
     """Names of the benchmarks that have a file here."""
     stems = (path.stem for path in sorted(Path(__file__).parent.glob("*.py")))
     return tuple(stem.replace("_", "-") for stem in stems if stem not in _SHARED)
-
-
-@cache
-def _others() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def load_benchmark(name: str) -> Benchmark:
@@ -230,9 +224,9 @@ def load_module(name: str) -> ModuleType:
     """Load the module of a benchmark: its file here, or what an entry point or a path names."""
     if name in own_names():
         return import_module(f"{__name__}.{name.replace('-', '_')}")
-    if name in _others():
+    if name in installed(GROUP):
         try:
-            module = _others()[name].load()
+            module = installed(GROUP)[name].load()
         except Exception as error:  # whatever a stranger's module raises
             raise SelfReminderError(f"benchmark '{name}' cannot be loaded: {type(error).__name__}: {error}") from None
     elif name.endswith(".py"):

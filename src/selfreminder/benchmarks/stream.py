@@ -4,15 +4,17 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.seeds import seed_for
+from selfreminder.benchmarks import SCENARIOS
 from selfreminder.data import Images, load
 from selfreminder.selection.base import choose, count_per_class
 
@@ -127,15 +129,18 @@ class Stream(Sequence[Task]):
         cls,
         tasks: Sequence[tuple[Tensor, Tensor] | tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]],
         *,
+        scenario: str = "domain",
         names: Sequence[str] | None = None,
         test: float = 0.2,
         validation: float = 0.1,
         seed: int = 0,
     ) -> "Stream":
-        """Make a stream of tensors of your own: all tasks have the same classes; see `scenario.arrange` for others.
+        """Make a stream of tensors of your own.
 
         Args:
             tasks: of each, inputs as the model takes them and labels: (x, y), or ((x, y), (x, y)) with a test part.
+            scenario: that of the experiment. In a domain all tasks have the same classes; for class, they are numbered
+                as they come.
             names: of the tasks.
             test: the share of a task without a test part that becomes one.
             validation: the share of the rest that is held out.
@@ -149,9 +154,21 @@ class Stream(Sequence[Task]):
         made = [_parts_of(index, task, test, validation, seed) for index, task in enumerate(tasks)]
         if not made:
             raise SelfReminderError("a stream of no tasks: give one at least")
-        classes = 1 + max(int(part.y.max()) for parts in made for part in (parts.train, parts.test))
         said = [f"task {index + 1}" for index in range(len(made))] if names is None else list(names)
-        return cls((classes,), lambda index: Task(index, said[index], classes, made[index]), length=len(made))
+        own = [torch.cat([part.y for part in vars(parts).values()]).unique() for parts in made]
+        so_far = list(accumulate((1 + int(each.max()) for each in own), max))
+        for name, present, before in zip(said, own, [0, *so_far]):
+            _check_classes(name, present, before, so_far[-1], scenario)
+        if scenario == "task":  # each head has its own classes from 0 on
+            made = [parts.each(partial(_number_from_0, each)) for parts, each in zip(made, own)]
+
+        def make(index: int) -> Task:
+            alone, grows = scenario == "task", scenario == "class"
+            count = len(own[index]) if alone else so_far[-1]
+            parts, head = made[index], index if alone else None
+            return Task(index, said[index], count, parts, head=head, outputs=so_far[index] if grows else None)
+
+        return cls(tuple(map(len, own)) if scenario == "task" else (so_far[-1],), make, length=len(made))
 
     def __len__(self) -> int:
         return self._length
@@ -175,6 +192,25 @@ class Stream(Sequence[Task]):
         if isinstance(index, slice):
             return [self._make(i) for i in range(self._length)[index]]
         return self._make(range(self._length)[index])
+
+
+def _check_classes(name: str, present: Tensor, before: int, count: int, scenario: str) -> None:
+    """Raise unless a task has the classes that a scenario asks for; `before` it were so many, of `count`."""
+    if scenario not in SCENARIOS:
+        raise unknown("scenario", scenario, SCENARIOS)
+    if scenario == "domain" and len(present) < count:
+        lacking = min({*range(count)} - {*present.tolist()})
+        raise SelfReminderError(
+            f"{name} has no class {lacking}: tasks of a domain have the same classes; choose scenario='class'"
+        )
+    if scenario == "class" and {*range(before, int(present.max()) + 1)} - {*present.tolist()}:
+        raise SelfReminderError(
+            f"{name} has the classes {present.tolist()}: number classes as they come, here from {before} on"
+        )
+
+
+def _number_from_0(own: Tensor, part: Split) -> Split:
+    return Split(part.x, torch.searchsorted(own, part.y))
 
 
 def _parts_of(index: int, task: Any, test: float, validation: float, seed: int) -> Parts:

@@ -3,9 +3,14 @@
 import json as json_format
 
 from selfreminder import benchmarks, methods, selection
+from selfreminder._base.factories import DATA, MODELS, installed
 from selfreminder.benchmarks import MODEL_NAMES, SCALES, SCENARIOS
 from selfreminder.cli.terminal import Json, print_rows
 from selfreminder.experiment.catalogue import benchmark, method_facts, selection_summary
+
+
+def _list_installed(group: str) -> dict[str, str]:
+    return {name: f"a function of an installed package, {point.value}" for name, point in installed(group).items()}
 
 
 def show(*, json: Json = False) -> None:
@@ -21,7 +26,8 @@ def show(*, json: Json = False) -> None:
         "benchmarks": {name: benchmark(name).summary for name in benchmarks.names()},
         "selections": {name: selection_summary(name) for name in selection.names()},
         "scenarios": SCENARIOS,
-        "models": MODEL_NAMES,
+        "models": MODEL_NAMES | _list_installed(MODELS),
+        "data": _list_installed(DATA),
         "scales": SCALES,
     }
     if json:
@@ -33,4 +39,5 @@ def show(*, json: Json = False) -> None:
         print(json_format.dumps({"results": results}, indent=1))
         return
     for kind, group in names.items():
-        print_rows(kind.capitalize(), [(name, text) for name, text in group.items()])
+        if group:
+            print_rows(kind.capitalize(), [(name, text) for name, text in group.items()])

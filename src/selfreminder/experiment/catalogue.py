@@ -23,7 +23,7 @@ from selfreminder import methods as method_files
 from selfreminder import selection as selection_files
 from selfreminder._base.atomic import write_text
 from selfreminder._base.errors import SelfReminderError
-from selfreminder._base.factories import is_factory, load_factory
+from selfreminder._base.factories import MODELS, installed, is_factory, load_factory
 from selfreminder.benchmarks import Benchmark, Scale
 
 INDEX = Path(__file__).with_suffix(".json")
@@ -147,8 +147,9 @@ def digest_parts(benchmark_name: str, model: str | None = None) -> dict[str, str
     found = {}
     if benchmark_name not in read_catalogue().benchmarks:
         found["benchmark_code"] = digest_code(benchmark_files.load_module(benchmark_name))
-    if model is not None and is_factory(model) and not model.startswith(("timm:", "hf:")):
-        found["model_code"] = digest_code(inspect.getmodule(load_factory(model)))
+    named = model or ""
+    if named in installed(MODELS) or (is_factory(named) and not named.startswith(("timm:", "hf:"))):
+        found["model_code"] = digest_code(inspect.getmodule(load_factory(named)))
     return found
 
 

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder._base.factories import is_factory, load_factory, load_file
+from selfreminder._base.factories import installed, is_factory, load_factory, load_file
 
 if TYPE_CHECKING:
     from selfreminder.methods.base import Batch, MemoryMethod, Method, Step
@@ -78,7 +77,7 @@ def names() -> tuple[str, ...]:
     >>> "fsr-logit" in names()
     True
     """
-    return tuple(dict.fromkeys((*own_names(), *sorted(_others()))))
+    return tuple(dict.fromkeys((*own_names(), *sorted(installed(GROUP)))))
 
 
 @cache
@@ -86,11 +85,6 @@ def own_names() -> tuple[str, ...]:
     """Names of the methods that have a file here."""
     stems = (path.stem for path in sorted(Path(__file__).parent.glob("*.py")))
     return tuple(stem.replace("_", "-") for stem in stems if stem not in _SHARED)
-
-
-@cache
-def _others() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def is_place(name: str) -> bool:
@@ -111,9 +105,9 @@ def method_class(name: str) -> "type[Method]":
     """
     if name in own_names():
         return _only_method(import_module(f"{__name__}.{name.replace('-', '_')}"), name)
-    if name in _others():
+    if name in installed(GROUP):
         try:
-            found = _others()[name].load()
+            found = installed(GROUP)[name].load()
         except Exception as error:  # whatever a stranger's module raises
             raise SelfReminderError(f"method '{name}' cannot be loaded: {type(error).__name__}: {error}") from None
     elif name.endswith(".py"):

@@ -11,11 +11,11 @@ from ast import literal_eval
 from collections.abc import Collection, Mapping
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfreminder._base.errors import SelfReminderError, unknown
+from selfreminder._base.factories import installed
 
 if TYPE_CHECKING:
     from selfreminder.selection.base import Candidates, Selection
@@ -53,18 +53,13 @@ def own_names() -> tuple[str, ...]:
     return tuple(stem for stem in stems if stem not in ("__init__", "base"))
 
 
-@cache
-def _others() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
 def names() -> tuple[str, ...]:
     """All selections, by name.
 
     >>> "random" in names()
     True
     """
-    return tuple(dict.fromkeys((*own_names(), *ALIASES, *sorted(_others()))))
+    return tuple(dict.fromkeys((*own_names(), *ALIASES, *sorted(installed(GROUP)))))
 
 
 def summary(name: str) -> str:
@@ -73,7 +68,7 @@ def summary(name: str) -> str:
         target, options = ALIASES[name]
         return f"{target}:{','.join(f'{k}={v}' for k, v in options.items())}, the contrast"
     if name not in own_names():
-        return f"from {_others()[name].value}"
+        return f"from {installed(GROUP)[name].value}"
     return (import_module(f"{__name__}.{name}").__doc__ or "").partition("\n")[0]
 
 
@@ -120,7 +115,7 @@ def load(name: str) -> tuple[Any, tuple[str, ...]]:
         function = import_module(f"{__name__}.{name}").select
     else:
         try:
-            function = _others()[name].load()
+            function = installed(GROUP)[name].load()
         except Exception as error:  # whatever a stranger's module raises
             raise SelfReminderError(f"selection '{name}' cannot be loaded: {type(error).__name__}: {error}") from None
     parameters = inspect.signature(function).parameters.values()

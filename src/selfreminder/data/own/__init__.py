@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from selfreminder._base.errors import DataError, explain_os_error, unknown
-from selfreminder._base.factories import call_factory, is_factory
+from selfreminder._base.factories import DATA, call_factory, installed, is_factory
 from selfreminder._base.sizes import parse_bytes
 from selfreminder.data.own import hugging_face
 from selfreminder.data.own.arrays import drop_infinite, read_npz, read_value
@@ -80,7 +80,7 @@ def read_own_data(
     kind, place = find_kind(source)
     where = str(place) if isinstance(source, str | PathLike) else "the data"
     if kind == "function":
-        place = call_factory(place)
+        place = call_factory(place, group=DATA)
         if isinstance(place, OwnData):
             return place
         kind = "value"
@@ -125,7 +125,7 @@ def find_kind(source: Any) -> tuple[str, Any]:
         return before, _find_path(Path(after), before)
     path = Path(text).expanduser()
     if not path.exists():
-        if is_factory(text):
+        if is_factory(text) or text in installed(DATA):
             return "function", text
         if colon and before.isalpha() and len(before) > 1:
             raise DataError(str(unknown("kind of data", before, [*KINDS, "package.module:function"])))
