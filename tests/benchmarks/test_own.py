@@ -156,6 +156,23 @@ def test_a_folder_for_each_task() -> None:
     assert stream("folder:photos", by="folder", size=12)[0].train.x.shape[1:] == (1, 12, 12)
 
 
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        ("whenever", "column 'day' holds no dates: item 34 has 'whenever'"),
+        ("2024-13-45", "column 'day' holds no dates: item 34 has '2024-13-45'"),
+        ("", "column 'day' has 1 gap (the first at item 34): an item without a date belongs to no task"),
+    ],
+)
+def test_a_date_that_is_none_is_named(odd: str, message: str) -> None:
+    rows = [f"2024-{1 + i // 20:02}-{1 + i % 20:02},{i},{i % 2}" for i in range(60)]
+    rows[33] = f"{odd},33,1"
+    write_csv(["day,x,y", *rows])
+    with pytest.raises(SelfReminderError) as found:
+        stream("csv:own.csv", by="day:month")
+    assert message in str(found.value)
+
+
 BAD = [
     ({}, "say how it is cut into tasks: --by site, --by class, --by parts:5"),
     ({"by": "sites"}, "did you mean 'site'"),

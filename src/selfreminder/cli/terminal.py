@@ -80,7 +80,7 @@ class Changes:
     scenario: Literal["task", "domain", "class", "stream"] | None = None
     """What is told of a task: see `selfreminder list`; by default the benchmark's own."""
     model: str | None = None
-    """The network: resnet18, mlp:256x3, timm:NAME, hf:FOLDER, module:factory, file.py:factory; by default the benchmark's."""
+    """The network: resnet18, mlp:256x3, timm:NAME, hf:FOLDER, module:factory, file.py:factory, …; else the usual."""
     freeze: Flag = False
     """Train the network's last layer alone, on features that are computed once."""
     optimizer: Literal["adam", "adamw", "sgd"] | None = None

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from selfreminder._base.errors import DataError, SelfReminderError, unknown
+from selfreminder._base.errors import DataError, SelfReminderError, printable, unknown
 from selfreminder.data.own.encoding import Columns
 
 UNITS = {"year": "Y", "quarter": None, "month": "M", "week": "W", "day": "D"}
@@ -39,7 +39,7 @@ def name_tasks(columns: Columns, count: int, by: str | None, source: str) -> np.
         if name in dates:
             return _cut_time(name, columns[name], unit)
         if name in columns:
-            raise SelfReminderError(f"--by {by}: column '{name}' holds no dates")
+            raise SelfReminderError(f"--by {by}: column '{name}' holds no dates{_name_no_date(columns[name])}")
     raise unknown("column to cut by", column or by, [*columns, "class", "folder", "parts:5", *UNITS])
 
 
@@ -60,16 +60,31 @@ def _values(name: str, column: np.ndarray) -> np.ndarray:
     if column.dtype.kind == "O":
         gaps = np.array([value == "" for value in column])
     if gaps.any():
-        raise DataError(f"column '{name}' has {int(gaps.sum())} gaps: an item without it belongs to no task")
+        raise DataError(f"column '{name}' has {_name_gaps(gaps)}: an item without it belongs to no task")
     if len(np.unique(column)) > 1000:
         raise DataError(f"column '{name}' has {len(np.unique(column))} values: a task for each would be too many")
     return column
 
 
+def _name_gaps(gaps: np.ndarray) -> str:
+    count = int(gaps.sum())
+    return f"{count} gap{'s' if count > 1 else ''} (the first at item {1 + int(gaps.argmax())})"
+
+
+def _name_no_date(column: np.ndarray) -> str:
+    """Name the first value that is no date, of a column in which others are."""
+    for row, value in enumerate(column.tolist()):
+        try:
+            np.datetime64(value)
+        except ValueError:
+            return f": item {row + 1} has '{printable(str(value)[:40])}'" if row else ""
+    return ""
+
+
 def _cut_time(name: str, column: np.ndarray, unit: str) -> np.ndarray:
-    _gaps = np.isnat(column)
-    if _gaps.any():
-        raise DataError(f"column '{name}' has {int(_gaps.sum())} gaps: an item without a date belongs to no task")
+    gaps = np.isnat(column)
+    if gaps.any():
+        raise DataError(f"column '{name}' has {_name_gaps(gaps)}: an item without a date belongs to no task")
     if unit == "quarter":
         months = column.astype("datetime64[M]").astype(np.int64)
         return np.array([f"{1970 + m // 12}-Q{m % 12 // 3 + 1}" for m in months.tolist()], object)
