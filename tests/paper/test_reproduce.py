@@ -719,7 +719,7 @@ def test_a_figure_is_drawn_when_its_last_run_is_done(
             raise OSError("no space left")  # which is said, and stops no run
 
     monkeypatch.setattr(command, "_read", lambda folder, scale: Found())
-    note = command._draw_early(grid, figures, "demo")
+    note = command._draw_early(grid, figures, "demo", None)
     for job in grid.all:
         job.answer = Done()
         note(None)

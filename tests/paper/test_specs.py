@@ -88,13 +88,26 @@ def test_more_seeds_are_the_same_runs_with_others(name: str) -> None:
 def test_strengths_are_those_of_the_table_for_each_size() -> None:
     for scale in SCALES:
         for run in experiments(FIGURES.values(), scale):
-            table = find_tuned(run.benchmark, scale, run.method, run.size)
-            assert run.strength == table.get("strength")
+            if scale != "paper" or run.probe == 0:
+                table = find_tuned(run.benchmark, scale, run.method, run.size)
+                assert run.strength == table.get("strength")
     one, own = (
         {e.strength for e in figure("memory-sizes").experiments("small") if (e.method, e.per_class) == ("fsr-logit", k)}
         for k in (1, 50)
     )
     assert len(one) == len(own) == 1 and one != own
+
+
+@pytest.mark.parametrize("name", ["logit-bars", "heatmaps"])
+def test_two_tasks_at_scale_paper_have_the_papers_strengths_whatever_is_tuned(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = [run.key for run in figure(name).experiments("paper")]
+    monkeypatch.setattr("selfreminder.experiment.comparison.find_tuned", lambda *_: {"strength": 7.0, "lr": 0.5})
+    runs = [run for comparison in figure(name).comparisons("paper") for run in replace(comparison).experiments]
+    assert {run.key for run in runs} == set(usual)
+    papers = {"adam": None, "fsr-logit": 5, "fsr-distill": 10}
+    assert all((run.strength, run.lr) == (papers[run.method], None) for run in runs)
 
 
 @pytest.mark.parametrize(

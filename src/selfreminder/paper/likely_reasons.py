@@ -81,6 +81,18 @@ def _plain_sgd(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(experiment, optimizer="sgd", lr=0.1, strength=10.0) if experiment.method == "ewc" else experiment]
 
 
+@_reason(
+    "C3",
+    "permuted",
+    "all as in the paper but 5 epochs instead of 20: the full width, all images, 20 tasks, its step size and λ for EWC",
+)
+def _papers_own(experiment: Experiment) -> Sequence[Experiment]:
+    return [
+        replace(run, width=1.0, images=None, lr=None, strength=400.0 if run.method == "ewc" else None)
+        for run in _twenty_tasks(experiment)
+    ]
+
+
 @_reason("C6", "color", "λ = 100 for EWC instead of 1")
 def _stronger_ewc(experiment: Experiment) -> Sequence[Experiment]:
     # On validation data 1 is better over all five spaces, and 100 over the first three.
@@ -89,9 +101,12 @@ def _stronger_ewc(experiment: Experiment) -> Sequence[Experiment]:
 
 @_reason("C6", "color", "6 seeds instead of 3")
 def _six_seeds(experiment: Experiment) -> Sequence[Experiment]:
-    if experiment.method not in ("sgd", "adam", "ewc", "fsr-logit") or experiment.per_class != _own_size(experiment):
-        return []
-    return _add_seeds(experiment, 3)
+    return _add_seeds(experiment, 3) if _judges_c6(experiment) else []
+
+
+@_reason("C6", "color", "20,000 images instead of 5,000")
+def _more_images(experiment: Experiment) -> Sequence[Experiment]:
+    return [replace(experiment, images=20_000)] if _judges_c6(experiment) else []
 
 
 @_reason("C10", "memory-sizes", "one λ for all sizes, as in the paper, chosen at 50 per class; sizes 1 and 50 alone")
@@ -160,11 +175,29 @@ def _many_points(experiment: Experiment) -> Sequence[Experiment]:
     return [replace(experiment, per_class=50, strength=own["strength"])]
 
 
+@_reason("C14b", "selection", "10 tasks and the full width, as in the paper, instead of 6 tasks and a quarter")
+def _wider_and_longer(experiment: Experiment) -> Sequence[Experiment]:
+    if experiment.per_class == 1 or experiment.select not in ("random", "herding"):
+        return []
+    return [replace(experiment, tasks=10, width=1.0)]
+
+
 @_reason("C15", "rho", "12 seeds instead of 3, of the first task alone")
 def _many_first_tasks(experiment: Experiment) -> Sequence[Experiment]:
-    if experiment.method not in ("hat", "joint") or experiment.width != 1 / 2:
+    return _learn_first_task(experiment) if experiment.method in ("hat", "joint") else []
+
+
+_FIRST_TASKS_ALIKE = (
+    "12 seeds instead of 3, of the first task alone, and 40 epochs instead of 10 for HAT, Logit and joint training"
+)
+
+
+@_reason("C15.2", "rho", _FIRST_TASKS_ALIKE)
+@_reason("C15", "rho", _FIRST_TASKS_ALIKE)
+def _many_first_tasks_of_more_epochs(experiment: Experiment) -> Sequence[Experiment]:
+    if experiment.method not in ("hat", "fsr-logit", "joint"):
         return []
-    return _add_seeds(replace(experiment, tasks=1, split_into=experiment.tasks), 3, 6, 9)
+    return [replace(run, epochs=40) for run in _learn_first_task(experiment)]
 
 
 _reason("C16", "mixture", "40 epochs instead of 10 for HAT, so that it learns its tasks")(_more_epochs_for_hat)
@@ -178,9 +211,22 @@ def _five_seeds_and_more_epochs_for_hat(experiment: Experiment) -> Sequence[Expe
     return [replace(run, seed=seed) for seed in range(run.seed, 5, 3)]
 
 
-def _own_size(experiment: Experiment) -> int:
-    """Give the size of the memory that the scale has."""
-    return benchmark(experiment.benchmark).scales["small"].per_class
+@_reason("C16", "mixture", "40 epochs instead of 10 for all methods alike, and 5 seeds instead of 3")
+def _five_seeds_and_more_epochs_for_all(experiment: Experiment) -> Sequence[Experiment]:
+    return [replace(run, epochs=40) for run in _five_seeds_and_more_epochs_for_hat(experiment)]
+
+
+def _judges_c6(experiment: Experiment) -> bool:
+    """Tell whether C6 is judged by a run: of its methods, with the memory that the scale has."""
+    own_size = benchmark(experiment.benchmark).scales["small"].per_class
+    return experiment.method in ("sgd", "adam", "ewc", "fsr-logit") and experiment.per_class == own_size
+
+
+def _learn_first_task(experiment: Experiment) -> list[Experiment]:
+    """Learn the first task alone with 12 seeds, on the network's own width."""
+    if experiment.width != 1 / 2:
+        return []
+    return _add_seeds(replace(experiment, tasks=1, split_into=experiment.tasks), 3, 6, 9)
 
 
 def _add_seeds(experiment: Experiment, *more: int) -> list[Experiment]:
