@@ -263,23 +263,28 @@ class MemoryMethod(Method):
         return self.reminder.memory.nbytes
 
     def state_dict(self) -> dict[str, Tensor]:
-        return _list_state(self.reminder.memory, self._early)
+        return list_memory_state(self.reminder.memory, self._early)
 
     def snapshot(self) -> Callable[[], dict[str, Tensor]]:
         if type(self).state_dict is not MemoryMethod.state_dict:
             return super().snapshot()
         # A memory is never changed, but for another one. To list it takes time in proportion to the tasks so far.
-        return partial(_list_state, self.reminder.memory, self._early)
+        return partial(list_memory_state, self.reminder.memory, self._early)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        facts = json.loads(bytes(state["memory.facts"].cpu().numpy()))
-        self.reminder.memory = Memory.from_columns(state, facts)
+        self.reminder.memory = load_memory_state(state)
         self._early = state["early"].cpu() if "early" in state else None
 
     def save(self, folder: Path) -> None:
         self.reminder.save(folder / "memory.safetensors")
 
 
-def _list_state(memory: Memory, early: Tensor | None) -> dict[str, Tensor]:
+def load_memory_state(state: dict[str, Tensor]) -> Memory:
+    """Make the memory of what `list_memory_state` listed."""
+    return Memory.from_columns(state, json.loads(bytes(state["memory.facts"].cpu().numpy())))
+
+
+def list_memory_state(memory: Memory, early: Tensor | None = None) -> dict[str, Tensor]:
+    """List what a state has of a memory, and of gradients that were looked at early."""
     facts = torch.frombuffer(bytearray(json.dumps(memory.facts).encode()), dtype=torch.uint8)
     return {"memory.facts": facts, **memory.columns, **({} if early is None else {"early": early})}
