@@ -2,8 +2,9 @@
 
     python scripts/verified_table.py results/verified
 
-A row of `published.toml` names a run; its lines in the `.jsonl` files are its seeds, or, of a folder that `selfreminder run`
-made, the runs of a method. What is outside 1.5 points of the published number is bold, with its `why`.
+A row of `published.toml` names a run; its lines in the `.jsonl` files are its seeds, or, of a folder that `selfreminder
+run` made, the runs of a method, `name+model` where both are files. What is outside 1.5 points of the published number
+is bold, with its `why`.
 """
 
 import json
@@ -15,6 +16,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from selfreminder.experiment.records import read_packed
+from selfreminder.experiment.spec import Experiment
 
 WITHIN = 1.5
 BEGIN, END = "<!-- made by scripts/verified_table.py -->", "<!-- end -->"
@@ -27,7 +29,7 @@ def make_table(folder: Path) -> str:
         for run in read_packed(path.parent).values():
             seconds = sum(task.get("seconds", nan) for task in run.timings)
             found = {"mean": mean(run.test[-1]), "cpu_seconds": seconds}
-            runs.setdefault(f"{path.parent.name}/{run.experiment.method}", []).append(found)
+            runs.setdefault(f"{path.parent.name}/{_name(run.experiment)}", []).append(found)
     for path in sorted(folder.glob("*.jsonl")):
         for run in map(json.loads, path.read_text().splitlines()):
             runs.setdefault(f"{path.stem}/{run['run']}", []).append(run)
@@ -48,6 +50,12 @@ def make_table(folder: Path) -> str:
         if outside:
             reasons.append(f"- {row['run']}, {apart:+.2f}: {row.get('why', 'not looked into')}.")
     return "\n".join([*lines, "", *reasons])
+
+
+def _name(experiment: Experiment) -> str:
+    """Name a method, by its file's name where it has one, and with it that of its model."""
+    files = (experiment.method, (experiment.model or "").partition(":")[0])
+    return "+".join(Path(name).stem for name in files if name == experiment.method or name.endswith(".py"))
 
 
 def main(folder: Path) -> None:

@@ -3,8 +3,8 @@
     python scripts/verify_scenarios.py results/verified/split-mnist.jsonl [SCENARIO/METHOD …]
     python scripts/verify_scenarios.py results/verified/split-mnist-search.jsonl --search
 
-Replay is as in van de Ven et al. (2022) instead: pixels between 0 and 1, not padded, 2,000 steps a task (about: 21
-epochs), 100 images per class and a loss that weighs every task alike: `fsr-logitlab` without its logits.
+Replay and iCaRL are as in van de Ven et al. (2022) instead: pixels between 0 and 1, not padded, 2,000 steps a task
+(about: 21 epochs), 100 images per class; replay's loss weighs every task alike, `fsr-logitlab` without its logits.
 
 One line a run: settings, the test accuracy on each task at the end, their mean, and the CPU seconds of all of it. Runs
 that the file has are not made again. Strengths are those of its authors' scripts; EWC's is doubled for the ½ in our
@@ -51,9 +51,18 @@ STRENGTHS = {
     "task/replay": None,
     "domain/replay": None,
     "class/replay": None,
+    "class/icarl": 1.0,
 }
 """scenario, method and an option of it that is set: λ"""
-REPLAY = ("fsr-logitlab", {"strength": 0.0, "size": Size(per_class=100)})
+LATER = {
+    "replay": ("fsr-logitlab", {"strength": 0.0, "size": Size(per_class=100)}, {}),
+    "icarl": (
+        "icarl-nearest-mean",
+        {"size": Size(per_class=100), "select": "herding:on=features"},
+        {"temperature": 2.0},
+    ),
+}
+"""those of van de Ven et al.: our method, its settings and options"""
 SEARCH_SEED = 100
 CANDIDATES = (0.3, 1.0, 3.0, 10.0, 30.0)
 """LwF's λ that are tried"""
@@ -90,14 +99,12 @@ def learn(name: str, seed: int, strength: float | None, *, search: bool = False)
     """Learn all tasks, test all of them, and say what came of it; in a search, on images that are held out."""
     began, (scenario, named) = time.process_time(), name.split("/")
     method_name, *options = named.split("+")
-    settings, is_replay = {} if strength is None else {"strength": strength}, named == "replay"
-    method_name, more = REPLAY if is_replay else (method_name, settings)
-    method = methods.build(method_name, {**more, "seed": seed}, dict.fromkeys(options, True))
-    stream = make_stream(scenario, seed, 0.1 if search else 1e-4, plain=is_replay)
-    model = method.prepare(make_model(784 if is_replay else 1024, stream.heads, seed), stream)
-    how = Training(
-        epochs=21 if is_replay else 4, batch_size=128, optimizer="adam", lr=1e-3, weight_decay=0.0, seed=seed
-    )
+    settings, is_later = {} if strength is None else {"strength": strength}, named in LATER
+    method_name, more, chosen = LATER.get(named, (method_name, settings, dict.fromkeys(options, True)))
+    method = methods.build(method_name, {**more, "seed": seed}, chosen)
+    stream = make_stream(scenario, seed, 0.1 if search else 1e-4, plain=is_later)
+    model = method.prepare(make_model(784 if is_later else 1024, stream.heads, seed), stream)
+    how = Training(epochs=21 if is_later else 4, batch_size=128, optimizer="adam", lr=1e-3, weight_decay=0.0, seed=seed)
     for task in stream:
         train(model, task, method, how)
         method.after_task(model, task)
