@@ -34,6 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hat = replace(
         SHORT, method="hat", benchmark="split-mnist", tasks=2, per_class=None, per_task=3, options={"clamp": 5.0}
     )
+    hat = replace(hat, evaluate_every=2)
     run(hat, folder / hat.key)
     write_grid(folder, [SHORT, partial, replace(SHORT, seed=2)], {})
     return folder
@@ -174,7 +175,7 @@ def schema() -> dict[str, Any]:
 
 def test_real_records_follow_the_schema(folder: Path, schema: dict[str, Any]) -> None:
     events = [json.loads(line) for path in folder.glob(f"*/{RECORDS}") for line in path.read_text().splitlines()]
-    assert {event["event"] for event in events} == {"start", "epoch", "task", "done"}
+    assert {event["event"] for event in events} == {"start", "epoch", "task", "steps", "done"}
     assert any("measures" in event for event in events)
     assert any("probe" in event for event in events if event["event"] == "task")
     assert [text for event in events for text in wrong(event, schema, schema)] == []
