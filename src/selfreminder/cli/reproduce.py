@@ -12,9 +12,10 @@ from selfreminder.cli.data import fetch
 from selfreminder.cli.grid_command import Running, describe, run_grid
 from selfreminder.cli.plan import Plan
 from selfreminder.cli.terminal import Flag, Out, Whole, print_rows
-from selfreminder.experiment.folder import claimed, read_about, refuse_others, write_grid
+from selfreminder.experiment.folder import claimed, read_about, read_grid, refuse_others
 from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.process import Done
+from selfreminder.experiment.spec import Experiment
 from selfreminder.paper.claims import summarize, summarize_read_again
 from selfreminder.paper.likely_reasons import Reason, find_reasons
 from selfreminder.paper.specs import FIGURES, Figure, FigureResults, experiments
@@ -68,9 +69,7 @@ def reproduce(
     if draw_only:
         return _draw_only(folder, scale, f"selfreminder reproduce {figure} --scale {scale}", running.json)
     tested = find_reasons(scale, [figure.name for figure in asked])
-    own = experiments(asked, scale, seeds)
-    runs = {run.key: run for run in (*own, *(run for each in tested for run in each.experiments()))}
-    wanted = [run for run in runs.values() if seeds is None or run.seed < seeds]
+    wanted = _list_runs(asked, tested, scale, seeds)
     _check_folder(folder, scale)
     about = describe(folder, figure=figure, scale=scale)
     grid = running.make_grid(wanted, folder, about, check_first=False)
@@ -80,7 +79,8 @@ def reproduce(
     left = (job.experiment for job in grid.all if job.answer is None)
     _fetch(dict.fromkeys(name for experiment in left for name in experiment.data_sets), scale, running.data_dir)
     with claimed(folder, "figure"):
-        write_grid(folder, wanted, about)
+        grid.listed_too = _list_others(folder, asked, tested, scale)
+        grid.write_list()
 
     def present() -> None:
         found = _read(folder, scale)
@@ -97,6 +97,27 @@ def _figures(name: str) -> list[Figure]:
         raise unknown("figure", name, (_ALL, *FIGURES))
     asked = list(FIGURES.values()) if name == _ALL else [FIGURES[name]]
     return sorted(asked, key=lambda figure: "mnist" not in figure.comparisons("paper")[0].benchmark)
+
+
+def _list_runs(figures: Sequence[Figure], tested: Iterable[Reason], scale: str, seeds: int | None) -> list[Experiment]:
+    """List the runs of figures, and those that test likely reasons, which have seeds of their own."""
+    usual = {figure.name: figure.count_seeds(scale) for figure in figures}
+    runs = {run.key: run for run in experiments(figures, scale, seeds) if seeds is None or run.seed < seeds}
+    for reason in tested:
+        whole = seeds is None or seeds >= usual[reason.figure]
+        runs |= {run.key: run for run in reason.experiments() if whole or run.seed < (seeds or 0)}
+    return list(runs.values())
+
+
+def _list_others(folder: Path, figures: Sequence[Figure], tested: Iterable[Reason], scale: str) -> list[Experiment]:
+    """List the runs of other figures that the folder was asked for before."""
+    try:
+        listed = read_grid(folder) or []
+    except SelfReminderError:  # damaged: it is written anew
+        return []
+    most = 1 + max((run.seed for run in listed), default=0)
+    own = {run.key for run in _list_runs(figures, tested, scale, most)}
+    return [run for run in listed if run.key not in own]
 
 
 def _check_folder(folder: Path, scale: str) -> None:

@@ -4,7 +4,7 @@ Several processes may run grids in one folder: each run is done by the one that 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +57,8 @@ class Grid:
     to_come: Callable[[], int] = lambda: 0
     """how many experiments it will still give, about"""
     all: list[Job] = field(init=False, default_factory=list)
+    listed_too: Sequence[Experiment] = field(init=False, default=())
+    """runs of other commands, which the folder's list keeps"""
     stopping: bool = field(init=False, default=False)
     """whether it was interrupted, and its workers save their states"""
 
@@ -180,7 +182,8 @@ class Grid:
 
     def write_list(self) -> None:
         """Write the list of the folder's runs, but for those that nobody wants any more."""
-        wanted = {job.experiment.key: job.experiment for job in self.all if not job.given_up}
+        wanted = {run.key: run for run in self.listed_too}
+        wanted |= {job.experiment.key: job.experiment for job in self.all if not job.given_up}
         to_come = {"to_come": count} if (count := self.to_come()) else {}
         write_grid(self.folder, wanted.values(), {**self.about, **to_come})
 
