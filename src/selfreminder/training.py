@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from selfreminder._base import optimizers
 from selfreminder._base.denormals import without_denormals
 from selfreminder._base.errors import SelfReminderError, TrainingDivergedError, unknown
+from selfreminder._base.layout import lay_out_as
 from selfreminder._base.seeds import seed_for, step_seed
 from selfreminder._base.together import Together, default_generator
 from selfreminder.benchmarks.models import set_outputs
@@ -372,6 +373,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, flat: dict[str, Tensor]) ->
         index, _, name = key.partition(".")
         entries.setdefault(int(index), {})[name] = value.clone()
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if value.shape == parameter.shape and name != "step":
+                state[name] = lay_out_as(parameter, value)
 
 
 @torch.no_grad()

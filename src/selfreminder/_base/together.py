@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.layout import lay_out_as
 from selfreminder._base.seeds import seed_for
 
 _LARGEST_SEED = 2**62
@@ -75,7 +76,7 @@ class Together:
         for parameter, summed, found in zip(parameters, sums, has):
             if found:
                 mean = (summed / self.world).view_as(parameter).to(parameter.dtype)
-                parameter.grad = mean if parameter.grad is None else parameter.grad.copy_(mean)
+                parameter.grad = lay_out_as(parameter, mean) if parameter.grad is None else parameter.grad.copy_(mean)
         return asked
 
     def any(self, asked: bool) -> bool:

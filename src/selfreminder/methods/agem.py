@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from selfreminder._base.layout import lay_out_as
 from selfreminder.methods.base import Batch, Step
 from selfreminder.methods.replay import ReplayMethod
 
@@ -33,4 +34,4 @@ class Agem(ReplayMethod):
         # No look at the sign: that would wait for the device.
         share = product.clamp(max=0.0) / length.clamp(min=torch.finfo(length.dtype).tiny)
         for p, r in used:
-            p.grad = -share * r if p.grad is None else p.grad.sub_(share * r)
+            p.grad = lay_out_as(p, -share * r) if p.grad is None else p.grad.sub_(share * r)

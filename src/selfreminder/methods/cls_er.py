@@ -91,10 +91,9 @@ class ClsEr(ReplayMethod):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self._steps = int(state["steps.facts"])
         kinds = ("stable", "plastic")
-        self._averages = {
-            kind: {name.removeprefix(f"{kind}."): p for name, p in state.items() if name.startswith(f"{kind}.")}
-            for kind in kinds
-        }
+        for kind in kinds:
+            for name, average in self._averages[kind].items():
+                average.copy_(state[f"{kind}.{name}"])
         rest = {name: each for name, each in state.items() if name.partition(".")[0] not in (*kinds, "steps")}
         super().load_state_dict(rest)
 

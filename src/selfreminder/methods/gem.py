@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.layout import lay_out_as
 from selfreminder._base.seeds import seed_for
 from selfreminder.benchmarks.stream import Task
 from selfreminder.memory.slots import Slots
@@ -97,7 +98,7 @@ class Gem(ReplayMethod):
         turned = gradient + torch.from_numpy(v).to(gradient) @ of_tasks
         for p, g, used in zip(parameters, turned.split([p.numel() for p in parameters]), zip(*found)):
             if p.grad is not None or any(each is not None for each in used):  # else it is the head of a task to come
-                p.grad = g.view_as(p)
+                p.grad = lay_out_as(p, g.view_as(p))
 
     def after_step(self, model: nn.Module, batch: Batch, step: Step) -> None:
         assert not isinstance(batch.head, Tensor)

@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from selfreminder._base import distributed
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.layout import lay_out_as
 from selfreminder.reminder.giving_way import Weigh
 
 AddGradient = Callable[[nn.Module, Optimizer], Any]
@@ -54,7 +55,8 @@ def add_gradient(
         reached = [(p, torch.where(finite, gradient / loss_scale, 0.0)) for p, gradient in reached]
     means = distributed.average([gradient for _, gradient in reached])
     for (parameter, _), gradient in zip(reached, means):
-        parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        there = parameter.grad is not None
+        parameter.grad = parameter.grad.add_(gradient) if there else lay_out_as(parameter, gradient)
     return penalty.detach()
 
 
