@@ -13,9 +13,10 @@ import torch
 from PIL import Image
 from torch import nn
 
-from selfreminder import data
+from selfreminder import data, methods
 from selfreminder._base import factories
 from selfreminder._base.errors import SelfReminderError
+from selfreminder._base.sizes import Size
 from selfreminder.benchmarks.own import make_stream
 from selfreminder.benchmarks.stream import Stream, StreamSpec
 from selfreminder.data.own.pieces import describe_pieces, read_pieces
@@ -86,6 +87,12 @@ def test_by_class(scenario: str) -> None:
     assert third.outputs == (6 if scenario == "class" else None)
     assert third.head == (2 if scenario == "task" else None)
     assert found.heads == ((2,) * 5 if scenario == "task" else (10,))
+    if scenario == "class":
+        assert [task.classes for task in found] == [2] * 5, "those that come with a task"
+    if scenario != "task":
+        method = methods.build("er", {"size": Size(per_class=3)}, {})
+        method.prepare(nn.Linear(784, 10), found)
+        assert method.slots.size == 30, "for each class once"
 
 
 def test_classes_are_numbered_as_they_come() -> None:

@@ -61,6 +61,14 @@ def test_what_is_told(
     assert torch.equal(third.train.x, split[2].train.x)
 
 
+def test_own_tensors_with_classes_that_come_are_as_those_of_a_benchmark(split: Stream) -> None:
+    """Which classes come with a task is what fsr-refresh goes by, and how many there are is what a memory's size is."""
+    tasks = list(arrange(split, "class"))
+    own = Stream.of([((t.train.x, t.train.y), (t.test.x, t.test.y)) for t in tasks], scenario="class")
+    facts = [(task.classes, task.outputs) for task in tasks]
+    assert [(task.classes, task.outputs) for task in own] == facts == [(2, 2), (2, 4), (2, 6), (2, 8), (2, 10)]
+
+
 def test_a_domain_has_the_same_classes(headed_digits: Stream) -> None:
     with pytest.raises(SelfReminderError, match="tasks of 10, 12 classes do not share one output"):
         arrange(headed_digits, "domain")

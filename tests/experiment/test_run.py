@@ -172,6 +172,17 @@ def test_what_is_given_beside_the_experiment_is_known_again(tmp_path: Path) -> N
         run(experiment, tmp_path, stream=make(1), model=one)
     with pytest.raises(SelfReminderError, match="a run with another model"):
         run(experiment, tmp_path, stream=make(0), model=other)
+    widths = [3, 30]
+    of_widths = [lambda width=width: nn.Sequential(nn.Linear(6, width), nn.Linear(width, 2)) for width in widths]
+    run(experiment, tmp_path / "closed over", stream=make(0), model=of_widths[0])
+    run(
+        experiment,
+        tmp_path / "closed over",
+        stream=make(0),
+        model=lambda: nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 2)),
+    )
+    with pytest.raises(SelfReminderError, match="a run with another model"):
+        run(experiment, tmp_path / "closed over", stream=make(0), model=of_widths[1])
 
 
 def test_a_damaged_state_is_said_and_left(tmp_path: Path) -> None:

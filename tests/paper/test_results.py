@@ -75,7 +75,9 @@ def test_status_names_processors_that_are_mixed(capsys: pytest.CaptureFixture[st
     assert sum(counts.values()) == len(read_packed(full)) and {"AVX512", "not recorded"} <= counts.keys()
     assert main(["status", str(PAPER)]) == 0
     named = [line for line in capsys.readouterr().out.splitlines() if "processor" in line]
-    assert {line.partition(":")[0] for line in named} == {"permuted-mnist", "nonlinear-mnist"}, "of others it is unknown"
+    assert {line.partition(":")[0] for line in named} == {"permuted-mnist", "nonlinear-mnist"}, (
+        "of others it is unknown"
+    )
 
 
 def test_what_is_computed_of_results_is_in_their_pages() -> None:

@@ -107,6 +107,8 @@ def arrange_pieces(
                     )
                 raise DataError(f"task '{name}' has too few of '{which}' for a {what} part: three are the least")
         count = len(own) if scenario == "task" else len(seen)
+        if scenario == "class":
+            count = so_far[index] - (so_far[index - 1] if index else 0)
         return Task(
             index,
             name,

@@ -69,6 +69,7 @@ class Task:
     index: int
     name: str
     classes: int
+    """how many it has; of a single head that grows: how many come with it"""
     parts: Parts
     transform: Callable[[Tensor], Tensor] = lambda x: x
     head: int | None = None
@@ -165,6 +166,8 @@ class Stream(Sequence[Task]):
         def make(index: int) -> Task:
             alone, grows = scenario == "task", scenario == "class"
             count = len(own[index]) if alone else so_far[-1]
+            if grows:
+                count = so_far[index] - (so_far[index - 1] if index else 0)
             parts, head = made[index], index if alone else None
             return Task(index, said[index], count, parts, head=head, outputs=so_far[index] if grows else None)
 

@@ -1,6 +1,7 @@
 """Run one experiment in a folder, or go on with it. Killed at any moment, it goes on as if it had not been."""
 
 import errno
+import hashlib
 import os
 import platform
 import time
@@ -285,9 +286,16 @@ def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def _digest_given(stream: Stream | None, model: Callable[..., nn.Module] | None) -> dict[str, str]:
+def _digest_given(stream: Stream | None, model: Callable[[], nn.Module] | None) -> dict[str, str]:
     """Digest what a caller gives beside the experiment, by what it is called."""
-    found = {"stream": "" if stream is None else stream.digest(), "model": "" if model is None else digest_code(model)}
+    found = {"stream": "" if stream is None else stream.digest()}
+    if model is not None:
+        # A lambda's source is that of its whole line; what was built says which sizes were closed over.
+        code = digest_code(model) if getattr(model, "__name__", "") != "<lambda>" else ""
+        with torch.random.fork_rng(devices=[]):
+            built = model()
+        shapes = {name: tuple(each.shape) for name, each in built.state_dict().items()}
+        found["model"] = hashlib.sha256(f"{code}{built}{shapes}".encode()).hexdigest()[:12]
     return {what: digest for what, digest in found.items() if digest}
 
 

@@ -148,8 +148,8 @@ class Method:
 
 
 @dataclass(kw_only=True)
-class MemoryMethod(Method):
-    """Methods that keep a few samples with their logits, and penalise a change of those."""
+class KeepingMethod(Method):
+    """Methods that keep a few samples with their logits."""
 
     needs_boundaries = True
     holds_old_outputs = True
@@ -164,40 +164,19 @@ class MemoryMethod(Method):
     """how samples are kept"""
     logit_codec: str = "float32"
     """how logits are kept"""
-    memory_batch: int = 128
-    """the most remembered items in a step"""
-    over_tasks: Literal["sum", "mean"] = "sum"
-    """the paper's sum over tasks, or their mean"""
-    mode: Literal["eval", "train"] = "eval"
-    """of batch norm and dropout for remembered items"""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.reminder = Reminder(
-            strength=self.strength,
-            loss=self.item_loss,
-            over_tasks=self.over_tasks,
-            mode=self.mode,
-            batch_size=self.memory_batch,
-            codec=self.codec,
-            logit_codec=self.logit_codec,
-            witnesses=0.0,  # a comparison has test data
-            seed=self.seed,
-        )
+        self.reminder = self.make_reminder()
         self._early: Tensor | None = None
         """per training item, the sum of its gradient norms over the early epochs"""
 
-    @abstractmethod
-    def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
-        """Compute the penalties (n,) of n remembered items whose logits are now `logits` (n, classes)."""
-
-    def logits_of(self, model: nn.Module, x: Tensor, task: Tensor | int) -> Tensor:
-        """Compute each item's logits at its own task's head. Heads of tasks to come take no part."""
-        return model(x, task, list(self.reminder.memory.counts)) if isinstance(task, Tensor) else model(x, task)
+    def make_reminder(self) -> Reminder:
+        """Make what selects and keeps."""
+        # No witnesses: a comparison has test data.
+        return Reminder(codec=self.codec, logit_codec=self.logit_codec, witnesses=0.0, seed=self.seed)
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
-        if stream[0].head is not None:
-            self.reminder.logits_of = self.logits_of
         # A memory larger than the data, or an unknown selection, should not come to light after hours.
         find(self.select)
         some, budget = Memory(), self.size.budget_bytes
@@ -212,7 +191,7 @@ class MemoryMethod(Method):
                 count_per_class(train.y, per_class=self.size.per_class, total=self.size.per_task)
             else:
                 x = task.transform(train.x[:100])
-                logits, kind = torch.zeros(len(x), task.classes), self.logit_codec
+                logits, kind = torch.zeros(len(x), task.outputs or task.classes), self.logit_codec
                 some = some + Memory.of({"x": x}, logits, task=task.index, codecs=self.codec, logit_codec=kind)
         if budget is not None and budget // some.item_nbytes < len(stream):
             raise SelfReminderError(
@@ -221,27 +200,12 @@ class MemoryMethod(Method):
             )
         return model
 
-    def start_task(self, model: nn.Module, task: Task) -> None:
-        if task.outputs is not None and len(self.reminder.memory):
-            # Where the output grows, the new classes' logits on old items are held where they are before training.
-            self.reminder.memory = widen_logits(self.reminder.memory, self.reminder.call, model, trusted=True)
-
-    def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
-        if batch.head is None and model.training:
-            logits, penalty = self.reminder.forward(model, batch.x, generator=step.generator)
-        else:
-            # Early stopping would fit the weights to the few items of a step.
-            items = self.memory_batch if model.training else max(self.memory_batch, _VALIDATION_ITEMS)
-            logits = self.predict(model, batch.x, batch.head)
-            penalty = self.reminder.penalty(model, generator=step.generator, items=items)
-        return F.cross_entropy(logits, batch.y) + penalty
-
     def after_epoch(self, model: nn.Module, task: Task, epoch: int, epochs: int) -> None:
         if parse(self.select)[0] == "gradient" and epoch < max(1, round(EARLY * epochs)):
             data = task.train
 
             def logits_of(model: nn.Module, x: Any) -> Tensor:
-                return self.predict(model, x.to(next(model.parameters()).device), task.head)
+                return Method.predict(self, model, x.to(next(model.parameters()).device), task.head)
 
             norms = gradient_norms(model, logits_of, data.x, data.y)
             self._early = norms if self._early is None else self._early + norms
@@ -266,7 +230,7 @@ class MemoryMethod(Method):
         return list_memory_state(self.reminder.memory, self._early)
 
     def snapshot(self) -> Callable[[], dict[str, Tensor]]:
-        if type(self).state_dict is not MemoryMethod.state_dict:
+        if type(self).state_dict is not KeepingMethod.state_dict:
             return super().snapshot()
         # A memory is never changed, but for another one. To list it takes time in proportion to the tasks so far.
         return partial(list_memory_state, self.reminder.memory, self._early)
@@ -277,6 +241,59 @@ class MemoryMethod(Method):
 
     def save(self, folder: Path) -> None:
         self.reminder.save(folder / "memory.safetensors")
+
+
+@dataclass(kw_only=True)
+class MemoryMethod(KeepingMethod):
+    """Methods that penalise a change of the logits of what they keep."""
+
+    memory_batch: int = 128
+    """the most remembered items in a step"""
+    over_tasks: Literal["sum", "mean"] = "sum"
+    """the paper's sum over tasks, or their mean"""
+    mode: Literal["eval", "train"] = "eval"
+    """of batch norm and dropout for remembered items"""
+
+    def make_reminder(self) -> Reminder:
+        return Reminder(
+            strength=self.strength,
+            loss=self.item_loss,
+            over_tasks=self.over_tasks,
+            mode=self.mode,
+            batch_size=self.memory_batch,
+            codec=self.codec,
+            logit_codec=self.logit_codec,
+            witnesses=0.0,
+            seed=self.seed,
+        )
+
+    @abstractmethod
+    def item_loss(self, logits: Tensor, kept: MemoryBatch) -> Tensor:
+        """Compute the penalties (n,) of n remembered items whose logits are now `logits` (n, classes)."""
+
+    def logits_of(self, model: nn.Module, x: Tensor, task: Tensor | int) -> Tensor:
+        """Compute each item's logits at its own task's head. Heads of tasks to come take no part."""
+        return model(x, task, list(self.reminder.memory.counts)) if isinstance(task, Tensor) else model(x, task)
+
+    def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
+        if stream[0].head is not None:
+            self.reminder.logits_of = self.logits_of
+        return super().prepare(model, stream)
+
+    def start_task(self, model: nn.Module, task: Task) -> None:
+        if task.outputs is not None and len(self.reminder.memory):
+            # Where the output grows, the new classes' logits on old items are held where they are before training.
+            self.reminder.memory = widen_logits(self.reminder.memory, self.reminder.call, model, trusted=True)
+
+    def loss(self, model: nn.Module, batch: Batch, step: Step) -> Tensor:
+        if batch.head is None and model.training:
+            logits, penalty = self.reminder.forward(model, batch.x, generator=step.generator)
+        else:
+            # Early stopping would fit the weights to the few items of a step.
+            items = self.memory_batch if model.training else max(self.memory_batch, _VALIDATION_ITEMS)
+            logits = self.predict(model, batch.x, batch.head)
+            penalty = self.reminder.penalty(model, generator=step.generator, items=items)
+        return F.cross_entropy(logits, batch.y) + penalty
 
 
 def load_memory_state(state: dict[str, Tensor]) -> Memory:

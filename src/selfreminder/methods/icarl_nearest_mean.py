@@ -9,7 +9,7 @@ Rebuffi et al., iCaRL: Incremental classifier and representation learning, 2017.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -17,39 +17,25 @@ from torch import Tensor, nn
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.eval_mode import eval_mode
-from selfreminder._base.sizes import Size
 from selfreminder.benchmarks.models import PADDING, Network, set_outputs
 from selfreminder.benchmarks.stream import Split, Task
-from selfreminder.methods.base import Batch, Method, Step, list_memory_state, load_memory_state
+from selfreminder.methods.base import Batch, KeepingMethod, Method, Step
 from selfreminder.methods.shared.anchored import by_prefix, with_prefix
-from selfreminder.reminder.reminder import Reminder
-from selfreminder.selection import find
 
 _CHUNK = 1000
 
 
 @dataclass(kw_only=True)
-class IcarlNearestMean(Method):
+class IcarlNearestMean(KeepingMethod):
     heads = "one"
-    needs_boundaries = True
     acts_within_tasks = True
-    holds_old_outputs = True
 
-    strength: float = 1.0
-    """λ"""
-    size: Size = field(default_factory=lambda: Size(per_class=50))
-    """how much is kept"""
-    select: str = "random"
-    """which items are kept"""
-    codec: str = "auto"
-    """how they are kept"""
     temperature: float = 1.0
     """what the previous model's logits are divided by"""
-    seed: int = 0
 
     def __post_init__(self) -> None:
         self.check_above_0("temperature")
-        self.reminder = Reminder(codec=self.codec, witnesses=0.0, seed=self.seed)  # it selects and keeps
+        super().__post_init__()
 
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         if not isinstance(model, Network):
@@ -59,7 +45,8 @@ class IcarlNearestMean(Method):
             raise SelfReminderError(
                 "icarl-nearest-mean does not apply here: it compares all classes, and tasks have heads of their own"
             )
-        find(self.select)  # an unknown one should not come to light after hours
+        super().prepare(model, stream)
+        self._model = model
         self._previous = copy.deepcopy(model).requires_grad_(False)
         self._means = torch.zeros(0, model.heads.features, device=next(model.parameters()).device)
         """(classes, features): of what is kept of each class; none before the first task's end"""
@@ -100,8 +87,7 @@ class IcarlNearestMean(Method):
 
     def after_task(self, model: nn.Module, task: Task) -> None:
         assert isinstance(model, Network)
-        data = task.train
-        self.reminder.remember(model, data.x, data.y, task=task.index, select=self.select, **vars(self.size))
+        super().after_task(model, task)
         self._previous.load_state_dict(model.state_dict())
         self._outputs = task.outputs or task.classes
         kept = self.reminder.memory.read()
@@ -116,19 +102,22 @@ class IcarlNearestMean(Method):
             return F.normalize(model.body(x.to(self._means.device)))
 
     def predict(self, model: nn.Module, x: Tensor, head: Tensor | int | None) -> Tensor:
-        if not len(self._means):
+        if not len(self._means) or model is not self._model:  # one that was not trained has other features
             return super().predict(model, x, head)
         distances = -torch.cdist(self._compute_features(model, x), self._means).square()
         return distances.masked_fill(~self._means.any(1), PADDING)
 
     def state_dict(self) -> dict[str, Tensor]:
         previous = self._previous.state_dict() if self._outputs else {}
-        parts = {"memory": list_memory_state(self.reminder.memory), "previous": previous}
+        parts = {"memory": super().state_dict(), "previous": previous}
         return {**with_prefix(parts), "means": self._means, "outputs.facts": torch.tensor([self._outputs])}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         parts = by_prefix(state)
-        self.reminder.memory = load_memory_state(parts["memory"])
+        super().load_state_dict(parts["memory"])
         self._means, self._outputs = state["means"], int(state["outputs.facts"])
         if self._outputs:
             self._previous.load_state_dict(parts["previous"])
+
+    def nbytes(self) -> int:
+        return Method.nbytes(self)

@@ -58,7 +58,8 @@ class ReplayMethod(Method):
         if size.items is not None:
             return size.items
         if size.budget_bytes is None:
-            return sum((size.per_class or 0) * task.classes + (size.per_task or 0) for task in tasks)
+            labels = [len(task.parts.train.y.unique()) for task in tasks]
+            return sum((size.per_class or 0) * count + (size.per_task or 0) for count in labels)
         outputs = max(stream.heads if isinstance(stream, Stream) else (task.outputs or task.classes for task in tasks))
         one = count_bytes(sample[:1], codec, outputs if self.keeps_logits else 0, self.logit_codec)
         if size.budget_bytes < one:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from statistics import fmean
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
@@ -239,7 +240,8 @@ def steps_panel(results: Sequence[Result]) -> LinePanel | None:
         Series(result.name, result.colour, "", [x for x, _ in result.step_curve], [y for _, y in result.step_curve])
         for result in drawn
     ]
-    ends = [float(end) for end in accumulate(task["steps"] for task in drawn[0].runs[0].tasks)]
+    of_runs = [accumulate(task["steps"] for task in run.tasks) for run in drawn[0].runs]
+    ends = [fmean(ends) for ends in zip(*of_runs)]  # with each seed a task may be of another length
     marks = [(end, "") for end in ends[:-1]] if len(ends) <= _MOST_MARKS else []
     return LinePanel(AVERAGE, series, "Steps", limits=fit_limits(series, least=0.0, most=1.0), marks=marks)
 

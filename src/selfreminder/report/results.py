@@ -4,10 +4,12 @@ Every table, chart, figure and claim is made of these.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from selfreminder import metrics
@@ -152,7 +154,10 @@ class Result:
         curves = [_curve_over_steps(run) for run in self.runs]
         if not all(curves):
             return []
-        return [(points[0][0], Estimate.of([value for _, value in points])) for points in zip(*curves)]
+        # Tasks may be longer with one seed than with another: each has what was seen last.
+        steps = sorted({step for curve in curves for step, _ in curve if step >= max(each[0][0] for each in curves)})
+        seen = [[curve[bisect_right(curve, step, key=itemgetter(0)) - 1][1] for curve in curves] for step in steps]
+        return [(step, Estimate.of(values)) for step, values in zip(steps, seen)]
 
     @property
     def anytime(self) -> Estimate | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -77,7 +78,7 @@ class Candidates:
     @property
     def name(self) -> str:
         """What is tuned, for people and for files."""
-        return "-".join([self.method, *self.values])
+        return "-".join([re.sub(r"[^\w.+-]+", "-", self.method).strip("-."), *self.values])
 
     @property
     def section(self) -> Keys:
