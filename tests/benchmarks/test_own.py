@@ -178,6 +178,12 @@ def test_a_date_that_is_none_is_named(odd: str, message: str) -> None:
     with pytest.raises(SelfReminderError) as found:
         stream("csv:own.csv", by="day:month")
     assert message in str(found.value)
+    if odd:  # a gap before it is none that is named
+        rows[5] = "NA,5,1"
+        write_csv(["day,x,y", *rows])
+        with pytest.raises(SelfReminderError) as found:
+            stream("csv:own.csv", by="day:month")
+        assert message in str(found.value)
 
 
 BAD = [
@@ -254,6 +260,10 @@ def test_tensors_and_a_model_of_ones_own(in_folder: Path) -> None:
         run(replace(experiment, tasks=3), in_folder / "other", stream=tasks, model=model)
     with pytest.raises(SelfReminderError, match="labels are whole numbers"):
         Stream.of([(x, y.float())])
+    with pytest.raises(SelfReminderError, match="task 1 has the label -1: classes are numbered from 0 on"):
+        Stream.of([(x, y % 2 * 2 - 1)])
+    with pytest.raises(SelfReminderError, match="there are 1 names for 2 tasks"):
+        Stream.of([(x, y), (x, y)], names=["one"])
 
 
 def test_tensors_in_each_scenario() -> None:

@@ -127,3 +127,16 @@ def test_mistakes(name: str, text: str | None, message: str) -> None:
         replace(TINY, benchmark=name)
     assert message in str(found.value)
     assert main(["compare", name]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (INVERTED.replace("return Stream", "return 3, Stream"), "make_stream gives a tuple: it should give a Stream"),
+        (INVERTED.replace("return Stream", "1 / 0; return Stream"), "make_stream raised ZeroDivisionError: division"),
+    ],
+)
+def test_mistakes_of_its_function(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.py").write_text(text)
+    assert main(["compare", "odd.py", "--methods", "adam", "--out", "odd"]) == 2
+    assert f"odd.py: {message}" in capsys.readouterr().err

@@ -91,6 +91,12 @@ def test_strengths_and_step_sizes_on_ones_own_data(capsys: pytest.CaptureFixture
     assert main([*again, "--dry-run", "--out", "out-tuning", "--json"]) == 0, "its command is one"
     assert json.loads(capsys.readouterr().out)["left"] == 0
 
+    spec = 'benchmark = "own"\ndata = "npz:own.npz"\nscale = "demo"\nmethod = "mine.py"\nseeds = 1\ntasks = 2\n'
+    Path("spec.toml").write_text(spec + '[reading]\nby = "site"\n')
+    assert main(["run", "spec.toml", "--tuned", "out-tuning/tuned.toml", "--dry-run", "--json"]) == 0
+    settings = json.loads(capsys.readouterr().out)["results"][0]["experiment"]
+    assert [settings[name] for name in ("strength", "lr")] == [section[name] for name in ("strength", "lr")]
+
     np.savez("own.npz", x=np.zeros((40, 4), np.float32), y=np.arange(40) % 2, site=np.arange(40) // 20)
     assert main([*asked, "--tuned", "out-tuning/tuned.toml", "--out", "other"]) == 0
     assert "Not tuned for this: mine.py: what was chosen with 2 tasks" in (said := capsys.readouterr().out), said

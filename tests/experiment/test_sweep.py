@@ -107,7 +107,7 @@ def test_a_scale_is_that_of_a_comparison(sweep: Any, name: str, scale: str) -> N
     found = sweep(f'benchmark = "{name}"\nscale = "{scale}"')
     comparison = Comparison(benchmark=name, scale=scale)
     assert [e.key for e in found.experiments] == [e.key for e in comparison.experiments]
-    assert found.untuned == comparison.untuned
+    assert found.find_untuned(found.experiments) == comparison.untuned
     one = sweep(f'benchmark = "{name}"\nscale = "{scale}"\nmethod = "fsr-logit"\nper_class = 1\nseeds = 1\nepochs = 3')
     of_size = Comparison(benchmark=name, scale=scale, methods=("fsr-logit",), seeds=1, size=Size(1), epochs=3)
     assert one.experiments[0].key == of_size.experiments[0].key
@@ -124,9 +124,9 @@ def test_fewer_tasks_of_a_split_stream_are_its_first() -> None:
 
 def test_what_the_file_says_goes_before_the_scale(sweep: Any) -> None:
     text = 'benchmark = "mixture"\nscale = "demo"\nseeds = 1\nimages = "none"\nmethod = "ewc"\n'
-    assert sweep(text).untuned == ["ewc: defaults"]
+    assert sweep(text).find_untuned(sweep(text).experiments) == ["ewc: defaults"]
     chosen = sweep(text + "strength = 7")
-    assert chosen.untuned == []
+    assert chosen.find_untuned(chosen.experiments) == []
     assert (chosen.experiments[0].strength, chosen.experiments[0].images) == (7.0, None)
 
 

@@ -10,6 +10,9 @@ import torch
 def without_denormals() -> Iterator[None]:
     """Take denormal numbers for 0 in what this thread computes, and after it again as before.
 
+    Runs of commands have one thread each. Where torch has more in a process, those that were there before go on as
+    they were.
+
     Weight decay drives weights that nothing depends on below any bound, and the averages of a gradient that has become
     0 fall the same way: few in a hundred make matrix products and optimizer steps several times slower.
     """

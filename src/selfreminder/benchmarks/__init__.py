@@ -214,10 +214,23 @@ def load_benchmark(name: str) -> Benchmark:
 def make_stream(name: str, spec: "StreamSpec") -> "Stream":
     """Make the stream of tasks of a benchmark; asked for the same one again, give it again."""
     module = load_module(name)
-    stream = module.make_stream(spec)
+    stream = module.make_stream(spec) if name in own_names() else _make_others(name, module, spec)
     if spec.scenario is None or module.BENCHMARK.own_data:  # whose classes may differ from task to task
         return stream
     return import_module(f"{__name__}.scenario").arrange(stream, spec.scenario)
+
+
+def _make_others(name: str, module: ModuleType, spec: "StreamSpec") -> "Stream":
+    """Make the stream of a benchmark that is not of our own, whatever it raises or gives."""
+    try:
+        stream = module.make_stream(spec)
+    except SelfReminderError:
+        raise
+    except Exception as error:
+        raise SelfReminderError(f"{name}: make_stream raised {type(error).__name__}: {error}") from error
+    if not isinstance(stream, import_module(f"{__name__}.stream").Stream):
+        raise SelfReminderError(f"{name}: make_stream gives a {type(stream).__name__}: it should give a Stream")
+    return stream
 
 
 def load_module(name: str) -> ModuleType:

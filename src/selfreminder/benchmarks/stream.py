@@ -156,6 +156,8 @@ class Stream(Sequence[Task]):
         if not made:
             raise SelfReminderError("a stream of no tasks: give one at least")
         said = [f"task {index + 1}" for index in range(len(made))] if names is None else list(names)
+        if len(said) != len(made):
+            raise SelfReminderError(f"there are {len(said)} names for {len(made)} tasks: give each one")
         own = [torch.cat([part.y for part in vars(parts).values()]).unique() for parts in made]
         so_far = list(accumulate((1 + int(each.max()) for each in own), max))
         for name, present, before in zip(said, own, [0, *so_far]):
@@ -201,6 +203,8 @@ def _check_classes(name: str, present: Tensor, before: int, count: int, scenario
     """Raise unless a task has the classes that a scenario asks for; `before` it were so many, of `count`."""
     if scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
+    if scenario != "task" and int(present.min()) < 0:
+        raise SelfReminderError(f"{name} has the label {int(present.min())}: classes are numbered from 0 on")
     if scenario == "domain" and len(present) < count:
         lacking = min({*range(count)} - {*present.tolist()})
         raise SelfReminderError(

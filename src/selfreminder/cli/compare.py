@@ -103,7 +103,8 @@ def compare(
         folder = out or Path("runs") / comparison.name
         if code := tune_comparison(comparison, folder.with_name(f"{folder.name}-tuning"), running):
             return code
-        tuned = folder.with_name(f"{folder.name}-tuning") / TABLE
+        if (table := folder.with_name(f"{folder.name}-tuning") / TABLE).is_file():  # else nothing was to be chosen
+            tuned = table
         comparison, out = dataclasses.replace(comparison, tuned=tuned), folder
     running.fetch_data(comparison.experiments)
     folder = out or Path("runs") / comparison.name

@@ -1,8 +1,11 @@
 """`selfreminder list`: every name that a command takes, with one line each."""
 
 import json as json_format
+from collections.abc import Callable
+from typing import Any
 
 from selfreminder import benchmarks, methods, selection
+from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.factories import DATA, MODELS, installed
 from selfreminder.benchmarks import MODEL_NAMES, SCALES, SCENARIOS
 from selfreminder.cli.terminal import Json, print_rows
@@ -11,6 +14,14 @@ from selfreminder.experiment.catalogue import benchmark, method_facts, selection
 
 def _list_installed(group: str) -> dict[str, str]:
     return {name: f"a function of an installed package, {point.value}" for name, point in installed(group).items()}
+
+
+def _summarize(find: Callable[[str], Any], name: str) -> str:
+    """Give one line about a method or a benchmark; of an installed package's that cannot be loaded, why."""
+    try:
+        return find(name).summary
+    except SelfReminderError as error:
+        return str(error)
 
 
 def show(*, json: Json = False) -> None:
@@ -22,8 +33,8 @@ def show(*, json: Json = False) -> None:
         Print JSON.
     """
     names = {
-        "methods": {name: method_facts(name).summary for name in methods.names()},
-        "benchmarks": {name: benchmark(name).summary for name in benchmarks.names()},
+        "methods": {name: _summarize(method_facts, name) for name in methods.names()},
+        "benchmarks": {name: _summarize(benchmark, name) for name in benchmarks.names()},
         "selections": {name: selection_summary(name) for name in selection.names()},
         "scenarios": SCENARIOS,
         "models": MODEL_NAMES | _list_installed(MODELS),

@@ -110,6 +110,7 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
     names = varying(job.experiment for job in grid.all)
     ended = [job for job in grid.all if isinstance(job.answer, Done)]
     found = group_runs(records for job in ended if (records := read_records(job.folder)) is not None)
+    untuned = sweep.find_untuned(job.experiment for job in grid.all)
     # Of more lines, nobody could tell one from the other.
     figures = draw_results(found, sweep.name, grid.folder) if 0 < len(found) <= _MOST_LINES else []
     summary = {
@@ -119,7 +120,7 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
         "done": len(ended),
         "varying": names,
         "figures": [str(path) for path in figures],
-        "untuned": sweep.untuned,
+        "untuned": untuned,
         "results": [_as_dict(result, names) for result in found],
         "failures": [{"run": job.experiment.key, **vars(failure)} for job, failure in grid.failures],
     }
@@ -138,7 +139,7 @@ def _present(sweep: Sweep, grid: Grid, as_json: bool) -> None:
         if said is not None:
             print(said)
     for said in (
-        join_untuned(sweep.untuned) if sweep.untuned else None,
+        join_untuned(untuned) if untuned else None,
         describe_unlearned(found),
         describe_other_code(found),
     ):

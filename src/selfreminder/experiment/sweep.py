@@ -18,7 +18,7 @@ others alone. "none" stands for no value. Nothing here needs torch.
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -82,19 +82,20 @@ class Sweep:
 
         return sorted(found.values(), key=place)
 
-    @property
-    def untuned(self) -> list[str]:
-        """Methods whose strength or step size nobody chose, nor the file says: as of a comparison."""
+    def find_untuned(self, experiments: Iterable[Experiment]) -> list[str]:
+        """Find methods whose strength or step size nobody chose, nor the file says: as of a comparison."""
         if self.scale is None:
             return []
         found: dict[str, None] = {}
         other: dict[str, None] = {}
-        for e in self.experiments:
+        for e in experiments:
             said = {*self.fixed, *self.grid, *self.methods.get(e.method, ())}
             if {"strength", "lr"} & said:
                 continue
             at = benchmark(e.benchmark).scales[self.scale]
             changed = {name: getattr(e, name) for name in _EXTENT if getattr(e, name) != getattr(at, name, None)}
+            if sha256 := e.reading.get("sha256"):
+                changed["data"] = f"{e.data} ({sha256[:8]})"
             if untuned := describe_untuned(e.benchmark, self.scale, e.method, e.size, self.tuned, changed):
                 found[untuned] = None
             elif uses(e.method, "strength"):
@@ -103,7 +104,8 @@ class Sweep:
 
     def _make_experiments(self) -> Iterator[Experiment]:
         for name in self._list_values("benchmark"):
-            of_scale = [] if self.scale is None else Comparison(benchmark=name, scale=self.scale).experiments
+            first = {field: values[0] for field, values in self.grid.items()} | dict(self.fixed)
+            of_scale = [] if self.scale is None else self._compare(name, first).experiments
             seeds = tuple(dict.fromkeys(e.seed for e in of_scale)) or (0,)
             for method in self._list_values("method", tuple(dict.fromkeys(e.method for e in of_scale))):
                 yield from self._sweep_method(name, method, seeds)
@@ -138,9 +140,9 @@ class Sweep:
             settings = dict.fromkeys(_SIZES) | settings
         if self.scale is None:
             return Experiment(**settings)
-        of_scale = Comparison(
-            benchmark=settings["benchmark"],
-            scale=self.scale,
+        of_scale = self._compare(
+            settings["benchmark"],
+            settings,
             methods=(settings["method"],),
             seeds=1,
             size=Size(**sizes) if sizes else None,
@@ -149,6 +151,12 @@ class Sweep:
         )
         base = {name: parse_value(name, value) for name, value in of_scale.experiments[0].as_dict().items()}
         return Experiment(**(base | settings))
+
+    def _compare(self, benchmark_name: str, settings: Mapping[str, Any], **asked: Any) -> Comparison:
+        """Make the comparison that has what the scale says; data of one's own is not the scale's."""
+        names = ("data", "reading") if benchmark(benchmark_name).own_data else ()
+        own = {name: settings[name] for name in names if name in settings}
+        return Comparison(benchmark=benchmark_name, scale=self.scale or "", settings=own, **asked)
 
 
 def read_sweep(

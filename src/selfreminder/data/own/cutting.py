@@ -7,6 +7,7 @@ import numpy as np
 
 from selfreminder._base.errors import DataError, SelfReminderError, printable, unknown
 from selfreminder.data.own.encoding import Columns
+from selfreminder.data.own.tables import parse_as
 
 UNITS = {"year": "Y", "quarter": None, "month": "M", "week": "W", "day": "D"}
 """pieces of time, by numpy's letters"""
@@ -75,8 +76,8 @@ def _name_no_date(column: np.ndarray) -> str:
     """Name the first value that is no date, of a column in which others are."""
     for row, value in enumerate(column.tolist()):
         try:
-            np.datetime64(value)
-        except ValueError:
+            parse_as("M", [str(value)])
+        except (ValueError, OverflowError):
             return f": item {row + 1} has '{printable(str(value)[:40])}'" if row else ""
     return ""
 
