@@ -20,6 +20,7 @@ from selfreminder._base.checked import DAMAGE, format_line
 from selfreminder._base.denormals import without_denormals
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.lock import locked
+from selfreminder._base.products import by_onednn, onednn_products
 from selfreminder._base.together import Together
 from selfreminder.benchmarks.stream import Stream, Task
 from selfreminder.experiment.catalogue import digest_code, digest_parts, method_facts
@@ -119,7 +120,11 @@ def learn(
 
     Of several processes each calls this, the first with the folder of the run, others with one that nobody reads.
     """
-    with without_denormals(), Writer(folder / RECORDS, state.records_length if state else 0) as records:
+    with (
+        without_denormals(),
+        onednn_products(),
+        Writer(folder / RECORDS, state.records_length if state else 0) as records,
+    ):
         _Run(experiment, prepared, folder, records, together or Together(), watch, stop, save_every, given or {}).go(
             state
         )
@@ -306,8 +311,12 @@ def _versions(device: str, experiment: Experiment, given: Mapping[str, str]) -> 
         "selfreminder": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "processor": torch.cuda.get_device_name(device) if cuda else torch.backends.cpu.get_cpu_capability(),
+        "processor": torch.cuda.get_device_name(device) if cuda else _name_processor(),
         "code": method_facts(experiment.method).code,
         **digest_parts(experiment.benchmark, experiment.model),
         **given,
     }
+
+
+def _name_processor() -> str:
+    return torch.backends.cpu.get_cpu_capability() + (" oneDNN" if by_onednn() else "")
