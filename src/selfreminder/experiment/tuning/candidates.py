@@ -35,7 +35,7 @@ STRENGTHS = {
     "mas": (0.001, 0.003, 0.01, 0.03, 0.1),
     "imm": (0.0, 0.0001, 0.001, 0.01),
     "den": (0.0001, 0.001, 0.01),
-    **dict.fromkeys(("er", "er-ace", "der", "derpp", "cls-er"), (0.1, 0.3, 1.0, 3.0, 10.0)),
+    **dict.fromkeys(("er", "er-ace", "der", "derpp", "cls-er", "icarl-nearest-mean"), (0.1, 0.3, 1.0, 3.0, 10.0)),
 }
 STEP_SIZES = {
     **dict.fromkeys(("adam", "adamw"), (0.0001, 0.0004, 0.0008, 0.0016)),
