@@ -170,7 +170,8 @@ def test_it_remembers_what_eval_transforms_give() -> None:
     assert torch.equal(kept.inputs["x"], x[rows] - 1)
     assert torch.equal(kept.labels.long(), y[rows])
     strategy.model.eval()
-    torch.testing.assert_close(strategy.model(kept.inputs["x"]).detach(), kept.logits, **SAME)
+    # What it was trained on is so large that its logits are tens of thousands.
+    torch.testing.assert_close(strategy.model(kept.inputs["x"]).detach(), kept.logits, rtol=1e-5, atol=0.0)
 
 
 def test_a_task_label_is_a_head() -> None:
