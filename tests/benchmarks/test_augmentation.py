@@ -1,5 +1,6 @@
 """Augmentation changes images as it says, by the generator alone, and training with it goes on bit for bit."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 
 from selfreminder._base.errors import SelfReminderError
 from selfreminder.benchmarks.augmentation import crop, find_augmentation, flip
-from selfreminder.experiment.run import run
+from selfreminder.experiment.run import check, run
 from selfreminder.experiment.spec import Experiment
 from selfreminder.training import StoppedError, scale_step
 
@@ -54,6 +55,32 @@ def test_rows_are_no_images() -> None:
         find_augmentation("crop-flip")(torch.rand(3, 5), seeded())
     with pytest.raises(SelfReminderError, match="did you mean 'flip'"):
         replace(SPLIT, augment="flop")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("one", "raised TypeError: one() takes 1 positional argument but 2 were given; it takes (x, generator)"),
+        ("smaller", "makes (2, 28, 28) in torch.float32 into (2, 28, 27) in torch.float32: it takes"),
+        ("double", "into (2, 28, 28) in torch.float64: it takes"),
+        ("nothing", "gives a NoneType: it takes (x, generator), and gives x in the same shape and type"),
+        ("flip", "augmentation is for images"),
+    ],
+)
+def test_an_augmentation_is_tried_before_training(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "changes.py").write_text(
+        "def one(x): return x\n"
+        "def smaller(x, generator): return x[..., :-1]\n"
+        "def double(x, generator): return x.double()\n"
+        "def nothing(x, generator): x.zero_()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    augment = name if name == "flip" else f"changes.py:{name}"
+    benchmark = replace(SPLIT, benchmark="permuted-mnist", split_into=None) if name == "flip" else SPLIT
+    with pytest.raises(SelfReminderError, match=re.escape(message)):
+        check(replace(benchmark, augment=augment))
 
 
 def test_goes_on_bit_for_bit(tmp_path: Path) -> None:

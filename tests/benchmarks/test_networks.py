@@ -122,3 +122,15 @@ def test_features_of_a_frozen_body() -> None:
     assert not features.requires_grad
     assert compute_features(body, x[:0], "cpu").shape == (0, 8)
     assert [name for name, _ in network.named_parameters()] == ["heads.layers.0.weight", "heads.layers.0.bias"]
+
+
+def test_a_classifier_of_text_is_tried_with_tokens_that_it_knows(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    whole = build_network(f"hf:{tmp_path}", width=1, seed=0, heads=(3,), inputs=(7,))
+    assert whole(torch.randint(1, 30, (2, 7))).shape == (2, 3)
+    with pytest.raises(SelfReminderError, match=r"shape 2051: .*; it takes token numbers: give --tokenizer FOLDER$"):
+        build_network(f"hf:{tmp_path}", width=1, seed=0, heads=(3,), inputs=(2051,))

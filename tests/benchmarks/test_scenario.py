@@ -84,6 +84,16 @@ def test_the_output_grows(name: str, tmp_path: Path) -> None:
     assert found.tasks[0]["test"][0] > 0.4  # of two classes, not of ten
 
 
+@pytest.mark.parametrize("name", GROWING)
+def test_it_may_grow_from_one_class(name: str, split: Stream, tmp_path: Path) -> None:
+    """The first task has one logit then, which is no regression's."""
+    parts = [(split[0].train.take(split[0].train.y == k), split[0].test.take(split[0].test.y == k)) for k in (0, 1)]
+    own = Stream.of([((train.x, train.y), (test.x, test.y)) for train, test in parts], scenario="class")
+    one_class_each = replace(SPLIT, benchmark="own", data="given", method=name, scenario="class", tasks=2, images=None)
+    found = run(replace(one_class_each, model="mlp:32x1", width=1.0), tmp_path, stream=own)
+    assert found.tasks[0]["test"] == [1.0]
+
+
 def test_a_prediction_chooses_among_the_classes_so_far(split: Stream) -> None:
     model = build_model("mnist-mlp", width=0.05, seed=0, heads=(10,))
     assert model(split[0].test.x).shape[1] == 10

@@ -1,5 +1,10 @@
+import re
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 from selfreminder import data
 from selfreminder._base.errors import SelfReminderError
@@ -150,3 +155,63 @@ def test_mixture_is_all_rgb() -> None:
         assert stream.heads[task.index] == task.classes
     (digits,) = (task for task in stream if task.name == "digits")
     assert torch.equal(digits.train.x[:, 1, 2:30, 2:30], sets[0][1].train.x)
+
+
+X, Y = torch.rand(40, 4, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        (X.numpy(), Y.numpy()),
+        (X.double().numpy()[::-1][::-1], Y.tolist()),
+        (X.tolist(), tuple(Y.tolist())),
+        [X, Y.numpy().astype(np.uint8)],
+        TensorDataset(X, Y),
+    ],
+)
+def test_arrays_lists_and_data_sets_are_as_tensors(task: Any) -> None:
+    digest = Stream.of([(X, Y)]).digest()
+    assert Stream.of([task]).digest() == digest
+    parted = Stream.of([(TensorDataset(X, Y), TensorDataset(X[:7], Y[:7]))])[0]
+    assert torch.equal(parted.test.x, X[:7])
+
+
+def with_value(value: float) -> torch.Tensor:
+    x = X.clone()
+    x[3, 1] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("tasks", "names", "message"),
+    [
+        ([(X, ["a", "b"] * 20)], None, "task 1: labels are whole numbers (n,), one for each of the n inputs"),
+        ([(X, np.array(["a", "b"] * 20))], ["shop"], "shop: labels are whole numbers"),
+        ([(X, Y[:30])], None, "task 1: labels are whole numbers"),
+        ([([[1.0, 2.0], [3.0]], [0, 1])], None, "task 1: inputs are numbers (n, …), as a tensor or an array"),
+        ([X, Y], None, "task 1 is a Tensor: give (x, y), or ((x, y), (x, y)) with a test part, or a data set"),
+        ([(X, Y), (X, Y, Y)], None, "task 2 is a tuple: give (x, y)"),
+        ([TensorDataset(X)], None, "task 1 is a list: give (x, y)"),
+        ([[object()]], None, "task 1 is a list: give (x, y)"),
+        ([(X, Y), (X[:, :3], Y)], ["a", "b"], "an input of a has the shape (4,), one of b (3,): give all the same"),
+        ([((X, Y), (X[:, :3], Y))], None, "an input of task 1 has the shape (4,), one of task 1 (3,)"),
+        ([(X, Y), (with_value(float("nan")), Y)], None, "task 2: input 3 is not finite (NaN or inf)"),
+        ([(with_value(float("-inf")), Y)], None, "task 1: input 3 is not finite"),
+        ([(X, Y), (X, Y)], ["a", "a"], "two tasks have the name 'a': give each one of its own"),
+        ([], None, "a stream of no tasks"),
+    ],
+)
+def test_what_makes_no_stream_is_said(tasks: Any, names: list[str] | None, message: str) -> None:
+    with pytest.raises(SelfReminderError, match=re.escape(message)) as error:
+        Stream.of(tasks, names=names)
+    assert "\n" not in str(error.value)
+
+
+def test_a_data_set_that_raises_is_named() -> None:
+    class Broken(TensorDataset):
+        def __getitem__(self, index: int) -> Any:
+            raise KeyError(index)
+
+    with pytest.raises(SelfReminderError, match=r"task 1: its data set gives no .* KeyError: 0"):
+        Stream.of([Broken(X, Y)])

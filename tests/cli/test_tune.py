@@ -72,6 +72,19 @@ def read_entry(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text())["permuted-mnist"]["demo"]["fsr-logit"]["at_per_class"]["1"]
 
 
+def test_a_methods_own_option(in_folder: Path) -> None:
+    """What was chosen of it is in the table, and a comparison takes it from there."""
+    asked = [*TINY, "--methods", "fsr-distill", "--per-class", "1", "--seeds", "1", "--jobs", "1"]
+    values = ["--values", "strength=3", "--values", "temperature=2.5,3"]
+    assert main(["tune", *asked, "--fields", "strength,options.temperature", *values, "--out", "tuned"]) == 0
+    section = tomllib.loads((in_folder / "tuned/tuned.toml").read_text())["permuted-mnist"]["demo"]["fsr-distill"]
+    (chosen,) = section["at_per_class"].values()
+    assert chosen["strength"] == 3 and chosen["options"]["temperature"] in (2.5, 3)
+    assert main(["compare", *asked, "--tuned", "tuned/tuned.toml", "--out", "compared"]) == 0
+    (found,) = (read_records(path.parent) for path in in_folder.glob(f"compared/*/{RECORDS}"))
+    assert found is not None and found.experiment.options == chosen["options"]
+
+
 def test_what_tune_says(tuned_once: tuple[Path, str, str]) -> None:
     _, out, err = tuned_once
     assert "nothing to tune for adam" in err

@@ -25,7 +25,7 @@ from selfreminder.experiment.spec import Experiment
 from selfreminder.report.folder_results import read_folder_results
 from selfreminder.report.html import in_words
 from selfreminder.report.page import render_comparison
-from selfreminder.report.results import group_runs
+from selfreminder.report.results import describe_unlearned, describe_unseen_moments, group_runs
 from selfreminder.report.style import look
 
 RESULTS = sorted((Path(__file__).parents[2] / "results").glob("permuted-mnist-*"))
@@ -278,6 +278,19 @@ def test_a_method_that_has_not_learned_is_named(tmp_path: Path) -> None:
             path.write_text("\n".join(lines) + "\n")
     text = " ".join(page_of(tmp_path).text.split())
     assert "Has not learned its newest tasks as well as fine-tuning: ewc (0.755, adam 0.900)." in text
+    others = [each for each in read_folder_results(tmp_path).results if each.method != "adam"]
+    said = "Has not learned its newest tasks as well as others: ewc (0.755, fsr-logit 0.900)."
+    assert describe_unlearned(others) == said
+
+
+def test_moments_that_there_were_none_of_are_said(tmp_path: Path) -> None:
+    (experiment,) = Comparison(benchmark="permuted-mnist", methods=("adam",), seeds=1, tasks=2).experiments
+    write_run(tmp_path, replace(experiment, evaluate_every=5000))
+    assert describe_unseen_moments(read_folder_results(tmp_path).results) == (
+        "No task has 5000 steps: nothing was evaluated while tasks were learned."
+    )
+    write_run(tmp_path / "other", experiment)
+    assert describe_unseen_moments(read_folder_results(tmp_path / "other").results) is None
 
 
 def test_one_method_with_several_settings(tmp_path: Path) -> None:

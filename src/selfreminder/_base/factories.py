@@ -6,6 +6,7 @@ Packages may offer some under names of their own, by entry points in the groups 
 import hashlib
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -36,6 +37,18 @@ def is_factory(text: str) -> bool:
     (True, True, False)
     """
     return re.fullmatch(NAME, text) is not None
+
+
+def shorten_path(text: str) -> str:
+    """Write the path in a function's name in its shortest form, so that the same file has one name.
+
+    >>> shorten_path("./shop/models.py:build"), shorten_path("shop.models:build"), shorten_path("hf:./bert/")
+    ('shop/models.py:build', 'shop.models:build', 'hf:bert')
+    """
+    if text.startswith("hf:"):
+        return f"hf:{os.path.normpath(text[3:])}"
+    place, colon, name = text.rpartition(":")
+    return f"{os.path.normpath(place)}{colon}{name}" if place.endswith(".py") else text
 
 
 def find_modules_in(folder: Path) -> None:

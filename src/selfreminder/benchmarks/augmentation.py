@@ -23,6 +23,24 @@ def find_augmentation(name: str) -> Augment:
     return load_factory(name)
 
 
+def try_augmentation(name: str, augment: Augment, x: Tensor) -> None:
+    """Raise unless an augmentation takes inputs like these, and gives such."""
+    wanted = "it takes (x, generator), and gives x in the same shape and type"
+    with torch.random.fork_rng(devices=[]):
+        try:
+            made = augment(x.clone(), torch.Generator(x.device))
+        except SelfReminderError:
+            raise
+        except Exception as error:  # a function of the user's can raise anything
+            said = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise SelfReminderError(f"{name} raised {said}; {wanted}") from error
+    if not isinstance(made, Tensor):
+        raise SelfReminderError(f"{name} gives a {type(made).__name__}: {wanted}")
+    if (made.shape, made.dtype) != (x.shape, x.dtype):
+        given, taken = (f"{tuple(each.shape)} in {each.dtype}" for each in (made, x))
+        raise SelfReminderError(f"{name} makes {taken} into {given}: {wanted}")
+
+
 def flip(x: Tensor, generator: torch.Generator) -> Tensor:
     """Mirror half of the images (n, …, H, W), each by its own draw."""
     _check_images(x)

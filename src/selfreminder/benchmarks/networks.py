@@ -29,6 +29,8 @@ from selfreminder.benchmarks.models import MODELS, Heads, Mlp, Network, _units
 
 _CHUNK = 500
 """inputs in a pass through a frozen body"""
+_TOKENS = 100
+"""of a classifier of text that does not say how many it knows"""
 _PAPERS_INPUTS = {"cifar10-vgg": (3, 32, 32), "cifar100-alexnet": (3, 32, 32)}
 
 
@@ -96,9 +98,9 @@ class WholeModel(Network):
 class _Tokens(nn.Module):
     """A classifier of transformers, called with token numbers alone."""
 
-    def __init__(self, model: nn.Module, padding: int) -> None:
+    def __init__(self, model: nn.Module, padding: int, vocabulary: int) -> None:
         super().__init__()
-        self.model, self.padding = model, padding
+        self.model, self.padding, self.vocabulary = model, padding, vocabulary
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(input_ids=x.long(), attention_mask=(x != self.padding).long()).logits
@@ -197,14 +199,15 @@ def _build_whole(name: str, outputs: int) -> nn.Module:
 @torch.no_grad()
 def _make_heads(name: str, model: nn.Module, heads: Sequence[int], inputs: Sequence[int]) -> WholeModel:
     """Take the last linear layer off a model, and put heads with its weights in its place."""
-    dtype = torch.int64 if isinstance(model, _Tokens) else torch.float32
-    x = torch.randint(1, 100, (2, *inputs)) if dtype == torch.int64 else torch.rand(2, *inputs)
+    tokens = isinstance(model, _Tokens)
+    x = torch.randint(1, max(2, model.vocabulary), (2, *inputs)) if tokens else torch.rand(2, *inputs)
     with eval_mode(model):
         try:
             before = model(x)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             said = str(error).partition("\n")[0]
-            raise SelfReminderError(f"{name} does not take inputs of the shape {_show(inputs)}: {said}") from None
+            what = "; it takes token numbers: give --tokenizer FOLDER" if tokens else ""
+            raise SelfReminderError(f"{name} does not take inputs of the shape {_show(inputs)}: {said}{what}") from None
     if not isinstance(before, Tensor) or before.ndim != 2 or before.shape[1] != sum(heads):
         given = f"outputs of the shape {_show(before.shape)}" if isinstance(before, Tensor) else type(before).__name__
         raise SelfReminderError(
@@ -252,7 +255,7 @@ def _build_hf(folder: Path, outputs: int) -> nn.Module:
         model = kind.from_pretrained(folder, num_labels=outputs, local_files_only=True, ignore_mismatched_sizes=True)
     except (OSError, ValueError, KeyError) as error:
         raise SelfReminderError(f"hf:{folder}: {str(error).partition(chr(10))[0]}") from None
-    return _Tokens(model, model.config.pad_token_id or 0)
+    return _Tokens(model, model.config.pad_token_id or 0, getattr(model.config, "vocab_size", _TOKENS))
 
 
 def _build_efficientnet(outputs: int) -> nn.Module:

@@ -11,6 +11,7 @@ from typing import Any, overload
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset, default_collate
 
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.seeds import seed_for
@@ -22,6 +23,8 @@ _DIGESTED = 100
 """items of a part, about, by which streams are told apart"""
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
+Pair = tuple[Any, Any] | Dataset[Any]
+"""inputs and labels: tensors, arrays or lists; or a data set that gives one of each"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +131,7 @@ class Stream(Sequence[Task]):
     @classmethod
     def of(
         cls,
-        tasks: Sequence[tuple[Tensor, Tensor] | tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]],
+        tasks: Sequence[Pair | tuple[Pair, Pair]],
         *,
         scenario: str = "domain",
         names: Sequence[str] | None = None,
@@ -136,10 +139,11 @@ class Stream(Sequence[Task]):
         validation: float = 0.1,
         seed: int = 0,
     ) -> "Stream":
-        """Make a stream of tensors of your own.
+        """Make a stream of tensors or arrays of your own.
 
         Args:
-            tasks: of each, inputs as the model takes them and labels: (x, y), or ((x, y), (x, y)) with a test part.
+            tasks: of each, inputs as the model takes them and labels: (x, y), or ((x, y), (x, y)) with a test part. A
+                data set of such pairs may be in the place of (x, y).
             scenario: that of the experiment. In a domain all tasks have the same classes; for class, they are numbered
                 as they come.
             names: of the tasks.
@@ -152,12 +156,11 @@ class Stream(Sequence[Task]):
         >>> len(stream), stream.heads, len(stream[1].train), len(stream[1].test)
         (2, (2,), 28, 8)
         """
-        made = [_parts_of(index, task, test, validation, seed) for index, task in enumerate(tasks)]
-        if not made:
-            raise SelfReminderError("a stream of no tasks: give one at least")
-        said = [f"task {index + 1}" for index in range(len(made))] if names is None else list(names)
-        if len(said) != len(made):
-            raise SelfReminderError(f"there are {len(said)} names for {len(made)} tasks: give each one")
+        tasks = list(tasks)
+        said = [f"task {index + 1}" for index in range(len(tasks))] if names is None else list(names)
+        _check_names(said, len(tasks))
+        made = [_parts_of(said[index], index, task, test, validation, seed) for index, task in enumerate(tasks)]
+        _check_shapes(said, made)
         own = [torch.cat([part.y for part in vars(parts).values()]).unique() for parts in made]
         so_far = list(accumulate((1 + int(each.max()) for each in own), max))
         for name, present, before in zip(said, own, [0, *so_far]):
@@ -199,6 +202,26 @@ class Stream(Sequence[Task]):
         return self._make(range(self._length)[index])
 
 
+def _check_names(names: Sequence[str], tasks: int) -> None:
+    if not tasks:
+        raise SelfReminderError("a stream of no tasks: give one at least")
+    if len(names) != tasks:
+        raise SelfReminderError(f"there are {len(names)} names for {tasks} tasks: give each one")
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise SelfReminderError(f"two tasks have the name '{twice[0]}': give each one of its own")
+
+
+def _check_shapes(names: Sequence[str], made: Sequence[Parts]) -> None:
+    """Raise unless all inputs have one shape: there is one model for them."""
+    first = tuple(made[0].train.x.shape[1:])
+    for name, parts in zip(names, made):
+        for part in (parts.train, parts.test):
+            if (shape := tuple(part.x.shape[1:])) != first:
+                raise SelfReminderError(
+                    f"an input of {names[0]} has the shape {first}, one of {name} {shape}: give all the same shape"
+                )
+
+
 def _check_classes(name: str, present: Tensor, before: int, count: int, scenario: str) -> None:
     """Raise unless a task has the classes that a scenario asks for; `before` it were so many, of `count`."""
     if scenario not in SCENARIOS:
@@ -220,12 +243,51 @@ def _number_from_0(own: Tensor, part: Split) -> Split:
     return Split(part.x, torch.searchsorted(own, part.y))
 
 
-def _parts_of(index: int, task: Any, test: float, validation: float, seed: int) -> Parts:
-    given = task if isinstance(task[0], tuple) else (task,)
-    for x, y in given:
-        if y.ndim != 1 or y.dtype.is_floating_point or len(x) != len(y) or not len(y):
-            raise SelfReminderError(f"task {index + 1}: labels are whole numbers (n,), one for each of the n inputs")
-    whole, *apart = (Split(x, y.long()) for x, y in given)
+def _read_pair(name: str, given: Any) -> Split:
+    """Read (x, y) of tensors, arrays or lists, or a data set of such pairs."""
+    if isinstance(given, Dataset):
+        given = _collect(name, given)
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise SelfReminderError(
+            f"{name} is a {type(given).__name__}: give (x, y), or ((x, y), (x, y)) with a test part, or a data set of "
+            "such pairs"
+        )
+    x = _as_tensor(given[0], f"{name}: inputs are numbers (n, …), as a tensor or an array")
+    wanted = f"{name}: labels are whole numbers (n,), one for each of the n inputs"
+    y = _as_tensor(given[1], wanted)
+    if not x.ndim or y.ndim != 1 or y.dtype.is_floating_point or len(x) != len(y) or not len(y):
+        raise SelfReminderError(wanted)
+    if x.is_floating_point():
+        x = x.float()  # as weights are; arrays are mostly float64
+        if not (fine := x.isfinite()[:, None].flatten(1).all(1)).all():
+            place = int(fine.logical_not().nonzero()[0])
+            raise SelfReminderError(f"{name}: input {place} is not finite (NaN or inf): leave it out, or fill it in")
+    return Split(x, y.long())
+
+
+def _collect(name: str, given: Any) -> Any:
+    """Collect the items of a data set into inputs and labels."""
+    try:
+        return default_collate([given[place] for place in range(len(given))])
+    except Exception as error:  # a data set of the user's can raise anything
+        said = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise SelfReminderError(
+            f"{name}: its data set gives no (x, y) tensors of one shape for 0 … len - 1: {said}"
+        ) from error
+
+
+def _as_tensor(given: Any, wanted: str) -> Tensor:
+    try:
+        return given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+    except (TypeError, ValueError, RuntimeError) as error:
+        said = str(error).partition("\n")[0]
+        raise SelfReminderError(f"{wanted} ({said})") from None
+
+
+def _parts_of(name: str, index: int, task: Any, test: float, validation: float, seed: int) -> Parts:
+    parts = task if isinstance(task, tuple | list) and len(task) <= 2 else ()
+    several = len(parts) > 0 and all(isinstance(each, tuple | Dataset) for each in parts)
+    whole, *apart = (_read_pair(name, each) for each in (parts if several else (task,)))
     if apart:
         rest, tested = whole, apart[0]
     else:
@@ -234,7 +296,7 @@ def _parts_of(index: int, task: Any, test: float, validation: float, seed: int) 
     generator = torch.Generator().manual_seed(seed_for(seed, "parts", index))
     kept, held = split_stratified(rest.y, validation, generator)
     if not len(held) or not len(tested):
-        raise SelfReminderError(f"task {index + 1} has too few items: three of a class are the least")
+        raise SelfReminderError(f"{name} has too few items: three of a class are the least")
     return Parts(rest.take(kept), rest.take(held), tested)
 
 

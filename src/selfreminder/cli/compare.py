@@ -33,6 +33,7 @@ from selfreminder.report.results import (
     describe_other_code,
     describe_over_budget,
     describe_unlearned,
+    describe_unseen_moments,
     group_runs,
     sort_best_first,
 )
@@ -183,10 +184,10 @@ def _present(comparison: Comparison, grid: Grid, as_json: bool) -> None:
     best_first = sort_best_first(found)
     headings, cells = tabulate_results(best_first)
     print_table(["method", *headings], [[result.method, *row] for result, row in zip(best_first, cells)])
-    if said := describe_evaluation(experiment.evaluate):
-        print(said)
-    if said := describe_over_budget(best_first):
-        print(said)
+    whole = describe_evaluation(experiment.evaluate)
+    for said in (whole, describe_over_budget(best_first), describe_unseen_moments(best_first)):
+        if said is not None:
+            print(said)
     if experiment.has_generated_data:
         print("Made-up data: this shows that the command works, not how methods compare.")
     if comparison.untuned:

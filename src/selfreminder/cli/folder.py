@@ -86,6 +86,8 @@ def report(folder: Path, *, out: Out = None, csv: Flag = False, latex: Flag = Fa
         raise SelfReminderError(f"{path} is a folder: name a file, such as {path / 'report.html'}")
     write_text(path, render_comparison(found))
     print(f"Report: {path}, {found.done} of {len(found.experiments)} runs done")
+    if (latex or pdf) and not found.done:
+        print("No run is done: there are no results to write yet")
     for written in _export(found, folder, path.parent, csv=csv, latex=latex, pdf=pdf):
         print(f"Wrote {written}")
     if redraw := found.origin.redraw:

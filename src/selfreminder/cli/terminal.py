@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from selfreminder._base.errors import SelfReminderError, printable
+from selfreminder._base.factories import shorten_path
 from selfreminder._base.sizes import Size, show_bytes
 from selfreminder.cli import COMMAND_LINE, HELP_ALL
 from selfreminder.experiment.comparison import Comparison
@@ -109,7 +110,8 @@ class Changes:
     @property
     def settings(self) -> dict[str, Any]:
         """Those that were given."""
-        said = {name: value for name, value in vars(self).items() if value}
+        said = {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        said |= {name: shorten_path(said[name]) for name in ("model", "augment") if name in said}
         return {name: value for name, value in said.items() if (name, value) != ("processes", 1)}
 
 

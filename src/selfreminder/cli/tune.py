@@ -100,7 +100,7 @@ def tune(
     comparison = make_comparison(benchmark, methods, memory, extent, **of_scale)
     tuning = Tuning(
         comparison=comparison,
-        fields=() if fields is None else tuple(name.strip().replace("-", "_") for name in fields.split(",")),
+        fields=() if fields is None else tuple(map(_name_field, fields.split(","))),
         values=_parse_values(values),
         sampler=sampler,
         trials=trials,
@@ -178,13 +178,18 @@ def _check(tuning: Tuning, into: Path | None) -> None:
             raise SelfReminderError(f"a table has no place for all of these fields: leave --into {into} out")
 
 
+def _name_field(text: str) -> str:
+    """Name a field, or a method's own option, which `run` has as options.NAME."""
+    return text.strip().replace("-", "_").removeprefix("options.")
+
+
 def _parse_values(texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
     found: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, listed = text.partition("=")
         if not equals or not listed.strip():
             raise SelfReminderError(f"--values {text}: write a field and its candidates, such as strength=10,30,100")
-        name = name.strip().replace("-", "_")
+        name = _name_field(name)
         # A method's own options are known by the method: it says what is wrong.
         parse = parse_text if name in TUNABLE else parse_option
         try:
@@ -232,7 +237,7 @@ def _present(tuning: Tuning, choices: list["Choice"], folder: Path, into: Path |
     if drawn := [str(path) for paths in figures for path in paths]:
         print(f"Figures: {', '.join(drawn)}")
     if not tables:
-        print("A comparison says those fields itself: nothing was written to a table.")
+        print("Fields such as these are the same for all methods of a comparison: nothing was written to a table.")
     elif sections:
         print(f"Chosen: {', '.join(map(str, tables))}")
 

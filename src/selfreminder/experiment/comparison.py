@@ -12,7 +12,7 @@ from typing import Any
 from selfreminder import methods as all_methods
 from selfreminder._base.errors import SelfReminderError, unknown
 from selfreminder._base.sizes import Size
-from selfreminder.benchmarks import SCALES, Scale
+from selfreminder.benchmarks import MODEL_NAMES, SCALES, Scale
 from selfreminder.experiment.catalogue import applies, benchmark, method_facts, references
 from selfreminder.experiment.spec import Experiment
 from selfreminder.experiment.tuning.tuned import METHOD_FIELDS, describe_untuned, find_tuned
@@ -21,6 +21,8 @@ _NAMED_SHORTLY = ("scenario", "model")
 """settings that are part of a folder's name as they are"""
 _NO_PART = ("processes", "reading", "evaluate_every")
 """settings that have no part in what is best"""
+_OF_ONE_WIDTH = "efficientnet-lite0"
+"""the network that has a name in MODEL_NAMES, and a width of its own; so have mlp:256x2, module:factory and the like"""
 MOST_RUNS = 100_000
 """of a method in one grid"""
 
@@ -112,7 +114,7 @@ class Comparison:
             tasks=tasks,
             split_into=scale.tasks if part else None,
             epochs=scale.epochs if epochs is None else epochs,
-            width=scale.width if self.width is None else self.width,
+            width=self._choose_width() if self.width is None else self.width,
             per_class=size.per_class,
             per_task=size.per_task,
             budget=None if size.budget is None else str(size.budget_bytes),
@@ -125,6 +127,12 @@ class Comparison:
             device=self.device,
             **{"data": scale.data, **own, **self.settings},
         )
+
+    def _choose_width(self) -> float:
+        """Choose the scale's width, unless a network is named that says itself how wide it is."""
+        model, usual = self.settings.get("model"), benchmark(self.benchmark).model
+        by_width = model in (None, usual) or (model in MODEL_NAMES and model != _OF_ONE_WIDTH)
+        return self.defaults.width if by_width else 1.0
 
     @property
     def untuned(self) -> list[str]:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from selfreminder import methods
 from selfreminder._base.errors import SelfReminderError
 from selfreminder._base.sizes import show_bytes
 from selfreminder.benchmarks import make_stream
-from selfreminder.benchmarks.augmentation import find_augmentation
+from selfreminder.benchmarks.augmentation import find_augmentation, try_augmentation
 from selfreminder.benchmarks.models import Network
 from selfreminder.benchmarks.networks import build_network, compute_features, count_units, freeze_body, wrap_model
 from selfreminder.benchmarks.stream import Stream, StreamSpec, Task
@@ -75,6 +75,7 @@ def prepare(
         stream = stream.each(_give_features(freeze_body(network).to(how.device), how.device))
     if experiment.augment is not None:
         augment = find_augmentation(experiment.augment)
+        try_augmentation(experiment.augment, augment, _first_inputs(stream, 2).to(how.device))
         stream = stream.each(lambda task: replace(task, augment=augment))
     passes = Passes(network)  # before the method may copy it
     prepared = method.prepare(network.to(how.device), stream)
@@ -109,12 +110,17 @@ def _choose_device(experiment: Experiment, rank: int) -> str:
 
 
 def _build(experiment: Experiment, stream: Stream, make: Callable[[], nn.Module] | None) -> Network:
-    inputs = stream[0].transform(stream[0].parts.train.x[:1]).shape[1:]
+    inputs = _first_inputs(stream, 1).shape[1:]
     if make is not None:
         return wrap_model(make, stream.heads, inputs, seed=experiment.seed)
     name = experiment.model or benchmark(experiment.benchmark).model
     _check_fits(name, experiment.width, stream.heads, inputs)
     return build_network(name, width=experiment.width, seed=experiment.seed, heads=stream.heads, inputs=inputs)
+
+
+def _first_inputs(stream: Stream, count: int) -> Tensor:
+    task = stream[0]
+    return task.transform(task.parts.train.x[:count])
 
 
 def _check_fits(model: str, width: float, heads: Sequence[int], inputs: Sequence[int]) -> None:

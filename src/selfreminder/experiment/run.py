@@ -67,6 +67,7 @@ def run(
         stream: tasks of your own, see `Stream.of`; the experiment's benchmark is own then, its data a name for them.
         model: makes the network, with the number of outputs that the stream needs, instead of the experiment's.
     """
+    _check_given(stream, model)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, _PATIENCE):
@@ -291,6 +292,14 @@ def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
+def _check_given(stream: object, model: object) -> None:
+    """Raise unless what a caller gives beside the experiment is of the right kind."""
+    if stream is not None and not isinstance(stream, Stream):
+        raise SelfReminderError(f"stream is a {type(stream).__name__}: give a Stream, as Stream.of([(x, y), …]) makes")
+    if model is not None and (isinstance(model, nn.Module) or not callable(model)):
+        raise SelfReminderError(f"model is a {type(model).__name__}: give a function that makes it, as lambda: model")
+
+
 def _digest_given(stream: Stream | None, model: Callable[[], nn.Module] | None) -> dict[str, str]:
     """Digest what a caller gives beside the experiment, by what it is called."""
     found = {"stream": "" if stream is None else stream.digest()}
@@ -299,6 +308,8 @@ def _digest_given(stream: Stream | None, model: Callable[[], nn.Module] | None) 
         code = digest_code(model) if getattr(model, "__name__", "") != "<lambda>" else ""
         with torch.random.fork_rng(devices=[]):
             built = model()
+        if not isinstance(built, nn.Module):
+            raise SelfReminderError(f"model gives a {type(built).__name__}: it should give a torch.nn.Module")
         shapes = {name: tuple(each.shape) for name, each in built.state_dict().items()}
         found["model"] = hashlib.sha256(f"{code}{built}{shapes}".encode()).hexdigest()[:12]
     return {what: digest for what, digest in found.items() if digest}

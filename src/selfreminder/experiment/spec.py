@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from selfreminder import data
 from selfreminder._base.codec_names import LOGIT_NAMES, NAMES
 from selfreminder._base.errors import SelfReminderError, unknown
-from selfreminder._base.factories import is_factory
+from selfreminder._base.factories import is_factory, shorten_path
 from selfreminder._base.sizes import Size, parse_bytes
 from selfreminder.benchmarks import AUGMENTATIONS, SCENARIOS, check_model_name
 from selfreminder.experiment.catalogue import benchmark, check_applies, check_selection, method_facts
@@ -257,6 +257,8 @@ class Experiment:
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Experiment)} | {"options": {}, "reading": {}}
 _HINTS = get_type_hints(Experiment) | {"seeds": int, "scale": str}
 _NONE = "none"
+_PLACES = ("model", "augment")
+"""fields that may name a file"""
 _MOST_SHOWN = 100
 """letters of a value in a message"""
 _MOST_DIGITS = 400
@@ -291,6 +293,8 @@ def parse_value(name: str, value: Any) -> Any:
         raise SelfReminderError(f"{name} is {show_number(value)}: it must be at most {LARGEST[float]:g}")
     if of is dict:
         _check_json(name, value)
+    if name in _PLACES:
+        return shorten_path(str(value))
     return float(value) if of is float else value
 
 

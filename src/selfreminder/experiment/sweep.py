@@ -153,8 +153,8 @@ class Sweep:
         return Experiment(**(base | settings))
 
     def _compare(self, benchmark_name: str, settings: Mapping[str, Any], **asked: Any) -> Comparison:
-        """Make the comparison that has what the scale says; data of one's own is not the scale's."""
-        names = ("data", "reading") if benchmark(benchmark_name).own_data else ()
+        """Make the comparison that has what the scale says; data of one's own is not the scale's, nor is a network."""
+        names = ("model", *(("data", "reading") if benchmark(benchmark_name).own_data else ()))
         own = {name: settings[name] for name in names if name in settings}
         return Comparison(benchmark=benchmark_name, scale=self.scale or "", settings=own, **asked)
 

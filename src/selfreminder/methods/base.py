@@ -3,7 +3,7 @@
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -179,6 +179,8 @@ class KeepingMethod(Method):
     def prepare(self, model: nn.Module, stream: Sequence[Task]) -> nn.Module:
         # A memory larger than the data, or an unknown selection, should not come to light after hours.
         find(self.select)
+        if stream[0].outputs == 1:
+            self.reminder.call = replace(self.reminder.call, one_will_do=True)
         some, budget = Memory(), self.size.budget_bytes
         for task in stream:
             train = task.parts.train

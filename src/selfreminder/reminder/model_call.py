@@ -31,6 +31,7 @@ class ModelCall:
         logits_of: how to call the model, where that does not do.
         grow: the model may have more classes than it had, at the end.
         batch_size: items in a pass of `compute_logits`.
+        one_will_do: one logit is a classifier's too, of which more classes are to come.
 
     >>> call = ModelCall(transform=lambda x: x / 255)
     >>> call.compute_logits(nn.Linear(4, 3), torch.rand(9, 4), task=0).shape
@@ -42,6 +43,7 @@ class ModelCall:
     logits_of: LogitsOf | None = None
     grow: bool = False
     batch_size: int = 128
+    one_will_do: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -87,7 +89,7 @@ class ModelCall:
             for start in range(0, len(next(iter(named.values()))), self.batch_size):
                 rows = slice(start, start + self.batch_size)
                 logits = self.call_on_copies(model, {name: x[rows] for name, x in named.items()}, task)
-                check_logits(logits, len(next(iter(named.values()))[rows]))
+                check_logits(logits, len(next(iter(named.values()))[rows]), self.one_will_do)
                 parts.append(logits.float())
         return torch.cat(parts)
 
@@ -148,7 +150,7 @@ def match_dtype(inputs: Any, model: nn.Module) -> Any:
     return inputs if dtype == torch.float32 and inputs.dtype != torch.float64 else inputs.to(dtype)
 
 
-def check_logits(logits: object, items: int | None = None) -> None:
+def check_logits(logits: object, items: int | None = None, one_will_do: bool = False) -> None:
     """Refuse what is not one row of class scores an item."""
     if isinstance(logits, Tensor) and logits.ndim == 2 and logits.is_floating_point():
         if items is not None and len(logits) != items:
@@ -156,7 +158,7 @@ def check_logits(logits: object, items: int | None = None) -> None:
                 f"the model gives {len(logits)} rows of logits for {items} items: it is to give one row an item, "
                 "in their order; where it does not, logits_of=… says which rows they are"
             )
-        if logits.shape[1] > 1:
+        if logits.shape[1] > 1 or one_will_do:
             return
         raise SelfReminderError(
             "the model gives one number an item: a reminder matches the logits of a classifier, not a regression; "

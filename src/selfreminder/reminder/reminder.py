@@ -527,7 +527,7 @@ class Reminder:
         return self.call.is_plain and self._gives_tensors and self.memory.inputs.keys() == {"x"}
 
     def _weigh(self, logits: Tensor, kept: MemoryBatch, model: nn.Module, *, gives_way: bool) -> Tensor:
-        check_logits(logits, len(kept))
+        check_logits(logits, len(kept), self.call.one_will_do)
         tasks = self.memory.tasks_held if self.over_tasks == "mean" else 1
         logits = self.call.match_width(logits, kept.logits.shape[1]).float()
         if self.label_weight is None:

@@ -20,6 +20,7 @@ from selfreminder.report.results import (
     describe_other_code,
     describe_over_budget,
     describe_unlearned,
+    describe_unseen_moments,
 )
 from selfreminder.report.settings import redo_block, settings_block
 
@@ -277,6 +278,7 @@ def _stream_blocks(found: FolderResults) -> list[Element | None]:
     said = [
         describe_evaluation(found.experiments[0].evaluate),
         describe_over_budget(found.results),
+        describe_unseen_moments(found.results),
         describe_unlearned(found.results),
         describe_other_code(found.results),
     ]

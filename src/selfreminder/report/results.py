@@ -330,20 +330,24 @@ def describe_other_code(results: Iterable[Result]) -> str | None:
 def describe_unlearned(results: Sequence[Result]) -> str | None:
     """Say which methods are far below fine-tuning on tasks just learned: such forget little, having learned little.
 
-    Nothing is said of scenarios with new classes in one output, where fine-tuning answers with the newest, always.
+    Where nobody is fine-tuned, it is said beside the best of the others. Nothing is said of scenarios with new classes
+    in one output, where fine-tuning answers with the newest, always.
     """
+    judged = [each for each in results if each.experiment.scenario not in ("class", "stream")]
+    tuned = [result for result in judged if result.is_fine_tuning]
     best: dict[tuple[Any, ...], Result] = {}
-    for result in (result for result in results if result.is_fine_tuning):
+    for result in tuned or [each for each in judged if not each.is_reference]:
         stream = _agreeing(result.experiment)
         best[stream] = max(best.get(stream, result), result, key=lambda each: each.newest.mean)
     found = []
-    for result in results:
-        tuned = best.get(_agreeing(result.experiment))
-        if tuned is None or result.is_reference or result.experiment.scenario in ("class", "stream"):
+    for result in judged:
+        than = best.get(_agreeing(result.experiment))
+        if than is None or result.is_reference:
             continue
-        if round(tuned.newest.mean - result.newest.mean, 9) > _NOT_LEARNED:
-            found.append(f"{result.name} ({result.newest.mean:.3f}, {tuned.name} {tuned.newest.mean:.3f})")
-    return f"Has not learned its newest tasks as well as fine-tuning: {', '.join(found)}." if found else None
+        if round(than.newest.mean - result.newest.mean, 9) > _NOT_LEARNED:
+            found.append(f"{result.name} ({result.newest.mean:.3f}, {than.name} {than.newest.mean:.3f})")
+    beside = "fine-tuning" if tuned else "others"
+    return f"Has not learned its newest tasks as well as {beside}: {', '.join(found)}." if found else None
 
 
 def describe_evaluation(evaluate: str) -> str | None:
@@ -355,6 +359,14 @@ def describe_evaluation(evaluate: str) -> str | None:
             "Only the newest task was evaluated after each: averages are over it alone, and say nothing of forgetting."
         )
     return "After each task the first, the newest and eight others were evaluated: averages are over those."
+
+
+def describe_unseen_moments(results: Iterable[Result]) -> str | None:
+    """Say where moments between steps were asked for and there were none: no task has so many steps."""
+    every = {e.evaluate_every for each in results if (e := each.experiment).evaluate_every and each.anytime is None}
+    if not every:
+        return None
+    return f"No task has {min(filter(None, every))} steps: nothing was evaluated while tasks were learned."
 
 
 def describe_over_budget(results: Iterable[Result]) -> str | None:

@@ -66,7 +66,7 @@ def count_per_class(labels: Tensor, *, per_class: int | None = None, total: int 
         if per_class > max(sizes, default=0):
             raise SelfReminderError(
                 f"a memory of {per_class} per class is larger than the data: "
-                f"the largest class has {max(sizes, default=0)} items"
+                f"the largest class has {max(sizes, default=0)} items; ask for at most as many per class"
             )
         of_class = [min(per_class, size) for size in sizes]
     else:

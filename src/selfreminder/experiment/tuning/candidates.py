@@ -45,7 +45,8 @@ STEP_SIZES = {
 """by optimiser, and for HAT's protocol"""
 SAMPLERS = ("grid", "tpe")
 _STREAM = ("benchmark", "method", "seed", "data", "images", "tasks", "split_into", "hed", "test_after")
-_FIXED = (*_STREAM, "validation", "probe", "device", "precision", "processes", "options")
+_FIXED = (*_STREAM, "reading", "scenario", "evaluate", "evaluate_every", "validation", "probe", "device", "precision")
+_FIXED += ("processes", "options")
 _SIZES = ("per_class", "per_task", "budget", "items")
 TUNABLE = tuple(f.name for f in fields(Experiment) if f.name not in (*_FIXED, *_SIZES))
 USUAL_TRIALS = 20
@@ -189,8 +190,9 @@ class Tuning:
 
     @property
     def is_writable(self) -> bool:
-        """Whether a table can say what is chosen: it has what is a method's own."""
-        return all(name in METHOD_FIELDS for candidates in self.candidates for name in candidates.values)
+        """Whether a table can say what is chosen: it has what is a method's own, its options among that."""
+        names = {name for candidates in self.candidates for name in candidates.values}
+        return all(name in METHOD_FIELDS or name not in TUNABLE for name in names)
 
     @property
     def count(self) -> int | None:
@@ -276,9 +278,19 @@ def list_options(method: str) -> list[str]:
 
 def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
     """Give an experiment other values of fields, or of its method's own options."""
+    return replace(experiment, **with_settings({"options": experiment.options}, settings))
+
+
+def with_settings(said: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Join settings to what is said of an experiment; those that are no fields are its method's own options.
+
+    >>> with_settings({"lr": 0.1, "options": {"mode": "eval"}}, {"lr": 0.2, "temperature": 3.0})
+    {'lr': 0.2, 'options': {'mode': 'eval', 'temperature': 3.0}}
+    """
     own = {name: value for name, value in settings.items() if name not in TUNABLE}
     rest = {name: value for name, value in settings.items() if name in TUNABLE}
-    return replace(experiment, **rest, options={**experiment.options, **own}) if own else replace(experiment, **rest)
+    options = {**said.get("options", {}), **own}
+    return {**said, **rest, **({"options": options} if options else {})}
 
 
 def _around(strength: float | None) -> tuple[float, ...]:

@@ -19,7 +19,14 @@ from selfreminder.experiment.pool.grid import Grid, Job
 from selfreminder.experiment.pool.process import Done, Failed
 from selfreminder.experiment.records import read_records
 from selfreminder.experiment.spec import Experiment
-from selfreminder.experiment.tuning.candidates import Candidates, Settings, Tuning, format_value, is_numeric
+from selfreminder.experiment.tuning.candidates import (
+    Candidates,
+    Settings,
+    Tuning,
+    format_value,
+    is_numeric,
+    with_settings,
+)
 from selfreminder.experiment.tuning.study import Study, Trial, TrialResult, open_journal, read_done
 from selfreminder.experiment.tuning.tuned import find_tuned
 
@@ -187,8 +194,9 @@ def describe_choice(choice: Choice, tuning: Tuning) -> dict[str, Any]:
         validation = [result.settings | {"validation": result.value} for result in choice.done]
     where = at.extent
     return {
-        **find_tuned(at.benchmark, at.scale, candidates.method, at.size, at.tuned),
-        **choice.chosen.settings,
+        **with_settings(
+            find_tuned(at.benchmark, at.scale, candidates.method, at.size, at.tuned), choice.chosen.settings
+        ),
         "fields": list(candidates.values),
         **({} if choice.adams_newest is None else {"adams_newest": choice.adams_newest}),
         "validation": validation,

@@ -27,10 +27,12 @@ from selfreminder.experiment.spec import parse_value
 TUNED = Path(__file__).with_name("tuned.toml")
 METHOD_FIELDS = ("strength", "lr", "optimizer", "weight_decay", "batch_size", "memory_batch", "over_tasks", "plateau")
 """fields of an experiment that are chosen for each method; a comparison has the others in common"""
+OPTIONS = "options"
+"""where a table has what is chosen of a method's own options"""
 _SIZES = ("at_per_class", "at_per_task", "at_budget", "at_items")
 _ABOUT = ("fields", "validation", "unfinished", "adams_newest", "by", "seeds", "trials", "sampler", "study", "command")
 _COUNTED = ("tasks", "epochs", "width")
-_KNOWN = (*METHOD_FIELDS, *_ABOUT, "where", *_SIZES)
+_KNOWN = (*METHOD_FIELDS, OPTIONS, *_ABOUT, "where", *_SIZES)
 _SEAL = "# sha256 of what follows: "
 _HEADER = "# Chosen on validation data by `selfreminder tune`: each section says by which command, and of what.\n"
 
@@ -51,7 +53,7 @@ def find_tuned(
     {'strength': 0.3, 'lr': 0.0008}
     """
     own, of_size = _entries(benchmark_name, scale, method, size, table)
-    chosen = {name: value for name, value in (own | of_size).items() if name in METHOD_FIELDS}
+    chosen = {name: value for name, value in (own | of_size).items() if name in (*METHOD_FIELDS, OPTIONS)}
     return {name: None if value == "none" else value for name, value in chosen.items()}
 
 
@@ -182,7 +184,7 @@ def _check_fields(keys: Keys, entry: Table) -> None:
         try:
             if field not in _KNOWN:
                 raise unknown("field", field, _KNOWN)
-            if field in METHOD_FIELDS:
+            if field in (*METHOD_FIELDS, OPTIONS):
                 parse_value(field, value)
         except SelfReminderError as error:
             raise SelfReminderError(f"[{'.'.join(keys)}]: {error}") from None
