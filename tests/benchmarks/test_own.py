@@ -226,6 +226,34 @@ def test_more_bad_input() -> None:
         Experiment(benchmark="permuted-mnist", method="adam", reading={"by": "x"})
 
 
+@pytest.mark.parametrize("memory", ["512MB", "1KB"])
+def test_how_data_is_cut(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is suggested where nothing is said, and what is said of a unit that is none."""
+    monkeypatch.setenv("SELFREMINDER_IN_MEMORY", memory)
+    write_csv(
+        ["a,day,k,site,y", *(f"{i / 7},2024-{1 + i % 12:02}-01,{i % 3},{'NS'[i % 2]},{i % 2}" for i in range(90))]
+    )
+    for how, message in (
+        ({}, "say how it is cut into tasks: --by day:month, --by site, --by k, --by class, --by parts:5"),
+        ({"by": "day:mont"}, "unknown unit of time in --by 'mont': did you mean 'month'? Known: year, quarter, month"),
+        ({"by": "site:mont"}, "--by site:mont: column 'site' holds no dates"),
+    ):
+        with pytest.raises(SelfReminderError) as found:
+            stream("csv:own.csv", **how)
+        assert message in str(found.value)
+
+
+@pytest.mark.parametrize(("inside", "hint"), [("cat", "--by folder, --by class"), (".", "--by class")])
+def test_how_a_folder_is_cut(inside: str, hint: str) -> None:
+    for index in range(12):
+        place = Path("photos") / ("day", "night")[index % 2] / inside
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(DIGITS.train_x[index]).save(place / f"{index}.png")
+    with pytest.raises(SelfReminderError) as found:
+        stream("folder:photos")
+    assert str(found.value).endswith(f"say how it is cut into tasks: {hint}")
+
+
 def test_settings_of_reading() -> None:
     assert Reading.of({"by": "x", "inputs": ["a"]}) == Reading(by="x", inputs=("a",))
 

@@ -125,6 +125,31 @@ def test_a_test_part_without_a_class(capsys: pytest.CaptureFixture[str]) -> None
     assert "has no 'True': cut into longer tasks" in said
 
 
+def test_what_is_said_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first of many tasks, and its inputs; that its rows are not in order where that counts."""
+    rows = [f"2024-{1 + i % 12:02}-01,{i},{(i + 1) % 5 or ''},note {i},{i % 2}" for i in range(120)]
+    Path("own.csv").write_text("\n".join(["day,a,b,note,y", *rows]) + "\n")
+    asked = ["compare", "--data", "csv:own.csv", "--dry-run", "--methods", "adam", "--by"]
+    assert main([*asked, "a"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 12 + 5
+    assert said[12].split() == ["11", "1", "1", "1"] and said[13] == "  … and 108 more"
+    assert said[14:16] == ["  inputs: b; left out: day (dates), a (names tasks), note (text)", "  filled gaps: b 24"]
+    assert main([*asked, "parts:2"]) == 0
+    assert "parts are in the order of the rows, which is not that of 'day'" in capsys.readouterr().err
+    for more in (["--test-after"], ["--scenario", "stream", "--epochs", "1"]):
+        assert main([*asked, "parts:2", *more]) == 2
+        assert "rows are not in order of 'day': sort them, or cut --by day:month" in capsys.readouterr().err
+    Path("spec.toml").write_text(
+        'benchmark = "own"\ndata = "csv:own.csv"\ntasks = 2\nepochs = 1\nmethod = "adam"\ntest_after = true\n'
+        'reading = { by = "parts:2" }\n'
+    )
+    assert main(["run", "spec.toml", "--dry-run"]) == 2
+    assert "rows are not in order of 'day'" in capsys.readouterr().err
+    Path("own.csv").write_text("\n".join(["day,a,b,note,y", *sorted(rows)]) + "\n")
+    assert main([*asked, "parts:2", "--test-after"]) == 0
+
+
 def test_a_scenario_of_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "split-mnist", "--scenario", "class", "--width", "0.05", "--tasks", "2", *SMALL]) == 0
     found = json.loads(capsys.readouterr().out)

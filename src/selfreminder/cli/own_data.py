@@ -22,6 +22,8 @@ OWN = "own"
 """the benchmark of a user's own data"""
 _MOST_NAMED = 5
 """of what is left out"""
+_MOST_TASKS = 12
+"""that are shown"""
 
 Names = Annotated[tuple[str, ...], Parameter(negative="")]
 
@@ -76,8 +78,10 @@ class OwnDataOptions:
 
         split = {"inputs", "categories", "text"}
         said = {k: [n for v in value for n in v.split(",")] if k in split else value for k, value in vars(self).items()}
-        reading = {name: value for name, value in said.items() if value and name != "data"}
+        given = {name: value for name, value in said.items() if value or type(value) is int}  # a 0 is none to leave out
+        reading = {name: value for name, value in given.items() if name != "data"}
         pieces = _read(self.data, reading, quiet)
+        _check_order(pieces.unordered, changes.test_after, changes.scenario)
         tasks = max(1, min(tasks or len(pieces.rows), len(pieces.rows)))
         arrange_pieces(pieces, changes.scenario or "domain", tasks=tasks, test_after=changes.test_after)
         return {"data": self.data, "reading": {**reading, "sha256": pieces.sha256}, "tasks": len(pieces.rows)}
@@ -97,14 +101,17 @@ def apply_own(
 
 def pin_own_data(experiments: Sequence[Experiment], quiet: bool) -> list[Experiment]:
     """Read the user's own data of experiments, show its tasks, and give the experiments of just that data."""
-    found: dict[tuple[str, str], str] = {}
+    found: dict[tuple[str, str], tuple[str, str | None]] = {}
     pinned = []
     for e in experiments:
         if e.benchmark == OWN:
             key = e.data, json.dumps(e.reading, sort_keys=True)
             if key not in found:
-                found[key] = _read(e.data, e.reading, quiet).sha256
-            e = replace(e, reading={**e.reading, "sha256": found[key]})
+                pieces = _read(e.data, e.reading, quiet)
+                found[key] = pieces.sha256, pieces.unordered
+            sha256, unordered = found[key]
+            _check_order(unordered, e.test_after, e.scenario)
+            e = replace(e, reading={**e.reading, "sha256": sha256})
         pinned.append(e)
     return pinned
 
@@ -120,19 +127,31 @@ def _read(data: str, reading: Mapping[str, Any], quiet: bool) -> "Pieces":
 
         pieces = read_pieces(data, json.dumps(reading, sort_keys=True), Listener(tell))
     if not quiet:
-        _show(data, describe_pieces(pieces), pieces.skipped)
+        _show(data, describe_pieces(pieces), pieces)
         if pieces.place is not None:
             said = f"{pieces.place} ({show_bytes(pieces.nbytes)}), which may be removed afterwards"
             print(f"  too much for memory, read from {said}", file=sys.stderr)
     return pieces
 
 
-def _show(data: str, rows: list[tuple[str, str, str]], skipped: tuple[str, ...]) -> None:
-    """Say what the tasks are; to standard error, where progress goes."""
+def _check_order(dates: str | None, test_after: bool, scenario: str | None) -> None:
+    """Raise if the order of the data counts, and is not that of these dates."""
+    if dates is not None and (test_after or scenario == "stream"):
+        raise SelfReminderError(f"rows are not in order of '{dates}': sort them, or cut --by {dates}:month")
+
+
+def _show(data: str, rows: list[tuple[str, str, str]], pieces: "Pieces") -> None:
+    """Say what the tasks and the inputs are; to standard error, where progress goes."""
     print(f"{data}: {len(rows)} tasks", file=sys.stderr)
-    wide = max(len(name) for name, _, _ in rows)
-    for name, items, classes in rows if len(rows) <= 24 else [*rows[:12], ("…", "", ""), *rows[-11:]]:
+    wide = max(len(name) for name, _, _ in rows[:_MOST_TASKS])
+    for name, items, classes in rows[:_MOST_TASKS]:
         print(f"  {name:<{wide}}  {items:>7}  {classes}", file=sys.stderr)
-    if skipped:
+    if len(rows) > _MOST_TASKS:
+        print(f"  … and {len(rows) - _MOST_TASKS:,} more", file=sys.stderr)
+    if pieces.unordered is not None:
+        print(f"  parts are in the order of the rows, which is not that of '{pieces.unordered}'", file=sys.stderr)
+    for line in pieces.remarks:
+        print(f"  {line}", file=sys.stderr)
+    if skipped := pieces.skipped:
         more = f", … ({len(skipped) - _MOST_NAMED} more)" if len(skipped) > _MOST_NAMED else ""
         print(f"  left out: {len(skipped)}: {', '.join(skipped[:_MOST_NAMED])}{more}", file=sys.stderr)

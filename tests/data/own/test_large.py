@@ -241,7 +241,7 @@ def test_mistakes(shrink: Callable[[str], None]) -> None:
     np.savez("own.npz", x=np.asfortranarray(DIGITS.train_x[:90]), y=DIGITS.train_y[:90])
     with pytest.raises(DataError, match="column by column"):
         read_pieces("npz:own.npz", '{"by": "parts:2"}')
-    for row, message in (("1,2,3", "are not whole"), ("x,", "gap in label"), ("x\xff,0", "not UTF-8")):
+    for row, message in (("1,2,3", "are not whole"), ("1,", "gap in label"), ("x\xff,0", "not UTF-8")):
         Path("own.csv").write_bytes("\n".join(["a,y", *["1,0", "2,1"] * 50, row]).encode("latin-1"))
         with pytest.raises(DataError, match=message) as error:
             read_pieces("csv:own.csv", '{"by": "parts:2"}')

@@ -1,5 +1,6 @@
 """Folders of images: every kind of PNG comes out as it is seen, and what cannot be read is named."""
 
+import io
 import struct
 import zlib
 from pathlib import Path
@@ -192,7 +193,7 @@ def test_unreadable_files_are_named_counted_and_skipped_if_asked(folder: Path):
     with pytest.raises(DataError) as error:
         read_own_data(folder)
     text = str(error.value)
-    assert "3 of 9 images cannot be read" in text  # the fourth is found when pixels are read
+    assert "4 of 9 images cannot be read" in text  # one of them has a whole header
     assert "cat/text.png (no image of a known kind)" in text
     assert "dog/bomb.png" in text
     assert "dog/large.png (12000 x 10000 pixels" in text
@@ -275,3 +276,15 @@ def test_progress_ends_with_all(folder: Path):
     told = []
     read_own_data(folder, progress=lambda *what: told.append(what))
     assert told == [("images measured", 5, 5), ("images read", 5, 5)]
+
+
+def test_all_that_cannot_be_read_are_counted(tmp_path: Path):
+    """Also one that is cut short behind its header, where others are no images at all."""
+    whole = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32), np.uint8)).save(whole, "PNG")
+    contents = [whole.getvalue()] * 3 + [b"", b"no image", whole.getvalue()[:-500]]
+    for index, content in enumerate(contents):
+        (tmp_path / f"{index}.png").write_bytes(content)
+    with pytest.raises(DataError, match=r"3 of 6 images cannot be read: 3\.png .*4\.png .*5\.png .*skip_bad"):
+        read_own_data(f"folder:{tmp_path}")
+    assert len(read_own_data(f"folder:{tmp_path}", skip_bad=True).skipped) == 3

@@ -10,9 +10,10 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from selfreminder._base.errors import DataError
-from selfreminder.data.own import TableEncoding, UnknownClassError, read_own_data
+from selfreminder._base.errors import DataError, SelfReminderError
+from selfreminder.data.own import TableEncoding, UnknownClassError, blocks, read_own_data
 from selfreminder.data.own.encoding import hash_words
+from selfreminder.data.own.pieces import read_pieces
 
 CSV = """id,age,site,day,income,label
 1,20,A,2024-01-01,1.5,no
@@ -242,3 +243,63 @@ def test_a_value_that_is_meant_often_is_kept_once(tmp_path: Path):
     parquet.write_table(plain, tmp_path / "p.parquet", store_schema=False)
     with pytest.raises(DataError, match="more than the limit of 20 MB"):
         read_own_data(tmp_path / "p.parquet", limit="20MB")
+
+
+# A word among numbers -------------------------------------------------------------------------------------
+
+
+def write_words(*cells: str) -> None:
+    """Columns a, of numbers but for these cells from line 11 on, and b; 100 rows, cut in two by `site`."""
+    a = [str(row / 4) for row in range(100)]
+    a[9 : 9 + len(cells)] = cells
+    rows = [f"{value},{row % 9},{'NS'[row % 2]},{row % 4 // 2}" for row, value in enumerate(a)]
+    Path("t.csv").write_text("\n".join(["a,b,site,y", *rows]) + "\n")
+
+
+@pytest.fixture(params=["512MB", "1KB"])
+def in_folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are read at once, or in blocks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SELFREMINDER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SELFREMINDER_IN_MEMORY", request.param)
+    monkeypatch.setattr(blocks, "ROWS_AT_ONCE", 30)
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_a_word_among_numbers_is_refused_or_its_row_left_out():
+    write_words("abc", "?", "")
+    for how in ({}, {"inputs": ["b", "a"]}):
+        with pytest.raises(DataError, match=r"column 'a' holds numbers, but for 'abc' \(line 11\) and 1 more: .*skip"):
+            read_pieces("csv:t.csv", json.dumps({"by": "site"} | how))
+    pieces = read_pieces("csv:t.csv", '{"by": "site", "skip_bad": true}')
+    assert pieces.skipped == ("line 11 ('abc' in a)", "line 12 ('?' in a)")
+    assert pieces.x[:].shape == (98, 2)
+    assert pieces.remarks == ("inputs: a, b; left out: site (names tasks)", "filled gaps: a 1")
+    as_category = read_pieces("csv:t.csv", '{"by": "site", "categories": ["a"]}')
+    assert as_category.remarks == ("inputs: b, a; left out: site (names tasks)",)
+
+
+@pytest.mark.usefixtures("in_folder")
+@pytest.mark.parametrize("cells", [["x"] * 11, ["x", "007"], ["x", "1" * 19]])
+def test_text_and_codes_are_no_numbers(cells: list[str]):
+    """More than a tenth of words, or cells that are codes: the column is left out, and that is said."""
+    write_words(*cells)
+    assert read_pieces("csv:t.csv", '{"by": "site"}').remarks == ("inputs: b; left out: a (text), site (names tasks)",)
+    for skip_bad in (False, True):
+        with pytest.raises(DataError, match=r"input column 'a' holds text, not numbers: 'x' \(line 11\): encode it"):
+            read_pieces("csv:t.csv", json.dumps({"by": "site", "inputs": ["a"], "skip_bad": skip_bad}))
+
+
+def test_a_word_in_later_data_is_named_by_its_line(tmp_path: Path):
+    encoding = TableEncoding.fit({"a": np.array([1.0, 2.0])})
+    path = write(tmp_path, "a,y\n" + "1,0\n" * 20 + "abc,1\n")
+    with pytest.raises(DataError, match=r"column 'a' holds numbers, but for 'abc' \(line 22\)"):
+        read_own_data(path, encoding=encoding)
+    assert len(read_own_data(path, encoding=encoding, skip_bad=True)) == 20
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_a_tokenizer_is_a_folder():
+    write_words()
+    with pytest.raises(SelfReminderError, match="tokenizer nosuch: there is no such folder"):
+        read_pieces("csv:t.csv", '{"by": "site", "text": ["site"], "tokenizer": "nosuch"}')

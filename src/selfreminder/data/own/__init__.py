@@ -3,7 +3,7 @@
 `read_own_data` is the way in; each kind of source has a file, and gives what it found to be numbered and checked alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from selfreminder._base.factories import DATA, call_factory, installed, is_facto
 from selfreminder._base.sizes import parse_bytes
 from selfreminder.data.own import hugging_face
 from selfreminder.data.own.arrays import drop_infinite, read_npz, read_value
-from selfreminder.data.own.encoding import TableEncoding
+from selfreminder.data.own.encoding import Columns, TableEncoding
 from selfreminder.data.own.folder import read_folder, read_task_folders
 from selfreminder.data.own.labels import UnknownClassError, drop_gaps, number_labels
 from selfreminder.data.own.own_data import Found, OwnData, Progress, find_label
 from selfreminder.data.own.room import Room
 from selfreminder.data.own.tables import MakeEncoding, Table, make_inputs, read_csv, read_parquet, to_column
+from selfreminder.data.own.words import drop_words
 
 __all__ = ["KINDS", "OwnData", "TableEncoding", "UnknownClassError", "find_kind", "read_own_data"]
 
@@ -36,6 +37,7 @@ def read_own_data(
     grow: bool = False,
     inputs: Sequence[str] | None = None,
     encoding: MakeEncoding | None = None,
+    wanted: Callable[[Columns], tuple[Sequence[str], bool]] | None = None,
     size: int | None = None,
     channels: int | None = None,
     skip_bad: bool = False,
@@ -59,9 +61,12 @@ def read_own_data(
             table except "id" and "index".
         encoding: of a table: how its numbers, categories and text become inputs, or a function that fits this to the
             columns, such as `TableEncoding.fit`.
+        wanted: of a table whose encoding is fitted: gives the columns that may be numbers for it, and whether they were
+            named as such. In a CSV file, one with a few words among its numbers is refused, or such rows are left out.
         size: of a side of an image; without it all must have one size.
         channels: of an image, 1 or 3; without it 1 if all are grey.
-        skip_bad: leave out what cannot be read and rows with gaps; `OwnData.skipped` says what it was.
+        skip_bad: leave out what cannot be read, items without a label, and, of a table, rows with gaps; an encoding
+            fills gaps, and leaves out none. `OwnData.skipped` says what it was.
         limit: the most bytes that the data may take, checked before they are taken.
         progress: called with what is done, how much of it, and how much there is.
         by_folder: a folder has a folder for each task, with folders of classes: the column "folder" has their names.
@@ -92,6 +97,10 @@ def read_own_data(
         elif kind in ("csv", "parquet"):
             table = read_csv(place, skip_bad=skip_bad, limit=most) if kind == "csv" else read_parquet(place, limit=most)
             found = _split_table(table, where, label)
+            if kind == "csv":
+                known = encoding.numbers if isinstance(encoding, TableEncoding) else ()
+                names, named = wanted(found.columns) if wanted else (inputs or tuple(known), True)
+                found = drop_words(found, names, named, skip_bad)
         elif kind == "hf" or hugging_face.is_dataset(place):
             data = hugging_face.load_saved(place, most) if kind == "hf" else place
             found = hugging_face.read_dataset(data, where, label=label, inputs=inputs, **images)

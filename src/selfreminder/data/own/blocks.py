@@ -19,11 +19,13 @@ from selfreminder.data.own.tables import (
     find_delimiter,
     import_parquet,
     is_gap_text,
+    is_number,
     long_values,
     parse_as,
     parse_values,
     read_batch,
 )
+from selfreminder.data.own.words import Cells, check_words, find_bad_rows
 
 _ALL_GAPS = "-"
 """the kind of a column that has no value in some rows"""
@@ -42,6 +44,7 @@ class Blocks:
         self.path, self.skip_bad, self.progress = path, skip_bad, progress
         self.kinds: dict[str, str] = {}
         self.rows, self.skipped = 0, ()
+        self.bad_rows: dict[int, str] = {}
 
     def scan(self) -> None:
         """Find the kinds of all columns, as numpy's letters, and count the rows."""
@@ -49,7 +52,7 @@ class Blocks:
             if not block:
                 raise DataError(f"{self.path} has no column with one value an item: there are no labels")
             for name, values in block.items():
-                found = self._find_kind(values)
+                found = self._find_kind(name, values)
                 self.kinds[name] = _join_kinds(self.kinds[name], found) if name in self.kinds else found
             self.rows += len(next(iter(block.values())))
             self._tell("rows looked at", self.rows)
@@ -60,6 +63,9 @@ class Blocks:
     def find_label(self, label: str | None) -> str | None:
         """Find the column of the labels; None if there is none."""
         return find_label(label, list(self.kinds))
+
+    def check_words(self, names: Sequence[str], named: bool) -> None:
+        """Take columns with a few words among their numbers for numbers, and note the rows with words, or raise."""
 
     def add_inputs(self, found: Found, label: str, how: Reading, room: Room) -> Found:
         """Add inputs that are no columns with one value an item, and names of classes, where the data has them."""
@@ -86,7 +92,7 @@ class Blocks:
     def _raw(self) -> Iterator[dict[str, Any]]:
         raise NotImplementedError
 
-    def _find_kind(self, values: Any) -> str:
+    def _find_kind(self, name: str, values: Any) -> str:
         raise NotImplementedError
 
     def _cast(self, values: Any, kind: str) -> np.ndarray:
@@ -95,6 +101,12 @@ class Blocks:
 
 class CsvBlocks(Blocks):
     """A CSV file in blocks: columns are lists of texts until their kind is known."""
+
+    def __init__(self, path: Path, skip_bad: bool, progress: Progress | None) -> None:
+        super().__init__(path, skip_bad, progress)
+        self.cells: dict[str, Cells] = {}
+        self.lines: list[int] = []
+        """of the rows of a block"""
 
     def _raw(self) -> Iterator[dict[str, Any]]:
         bad: list[str] = []
@@ -109,6 +121,7 @@ class CsvBlocks(Blocks):
                 names = [name or "index" for name in header]
                 while some := list(islice(_number_lines(reader), ROWS_AT_ONCE)):
                     rows = [row for _, row in some if len(row) == len(header)]
+                    self.lines = [line for line, row in some if len(row) == len(header)]
                     bad += [
                         f"line {line} ({len(row)} values, the header has {len(header)})"
                         for line, row in some
@@ -126,17 +139,40 @@ class CsvBlocks(Blocks):
         check_bad(bad, whole + len(bad), f"rows of {self.path} are not whole", self.skip_bad)
         self.skipped = tuple(bad)
 
-    def _find_kind(self, values: list[str]) -> str:
-        return _ALL_GAPS if all(map(is_gap_text, values)) else parse_values(values).dtype.kind
+    def check_words(self, names: Sequence[str], named: bool) -> None:
+        texts = {name: self.cells[name] for name in names if self.kinds.get(name) == "O"}
+        few = check_words(texts, named, self.skip_bad)
+        start = 0
+        for block in self._raw() if few else ():
+            found = find_bad_rows({name: block[name] for name in few}, self._place)
+            self.bad_rows |= {start + row: reason for row, reason in found.items()}
+            start += len(self.lines)
+        self.kinds |= dict.fromkeys(few, "f")
+
+    def _place(self, row: int) -> str:
+        return f"line {self.lines[row]}"
+
+    def _find_kind(self, name: str, values: list[str]) -> str:
+        cells = self.cells.setdefault(name, Cells())
+        if all(map(is_gap_text, values)):
+            return _ALL_GAPS
+        column = parse_values(values)
+        if column.dtype.kind in "if":
+            cells.count += int(np.sum(column == column))
+        else:
+            cells.look_at(values, self._place)
+        return column.dtype.kind
 
     def _cast(self, values: list[str], kind: str) -> np.ndarray:
+        if kind == "f" and self.bad_rows:  # it may have words, in rows that are left out
+            values = [value if is_number(value.strip()) else "" for value in values]
         return parse_as(kind, values)
 
 
 class TypedBlocks(Blocks):
     """Data in blocks whose columns have types: but for gaps, which have none."""
 
-    def _find_kind(self, values: np.ndarray) -> str:
+    def _find_kind(self, name: str, values: np.ndarray) -> str:
         kind = values.dtype.kind
         return _ALL_GAPS if kind == "O" and np.all(values == "") else kind  # of numbers and dates the type is known
 

@@ -11,17 +11,15 @@ from selfreminder.data.own.tables import parse_as
 
 UNITS = {"year": "Y", "quarter": None, "month": "M", "week": "W", "day": "D"}
 """pieces of time, by numpy's letters"""
+_FEW = 24
+"""values of a column that is suggested"""
 
 
 def name_tasks(columns: Columns, count: int, by: str | None, source: str) -> np.ndarray:
     """Name each item's task."""
     dates = [name for name, column in columns.items() if column.dtype.kind == "M"]
     if by is None:
-        hints = [f"--by {dates[0]}:month"] if dates else []
-        hints += [f"--by {name}" for name in list(columns)[:3] if name not in (*dates, "path")]
-        raise SelfReminderError(
-            f"{source}: say how it is cut into tasks: {', '.join([*hints, '--by class', '--by parts:5'])}"
-        )
+        raise SelfReminderError(f"{source}: say how it is cut into tasks: {', '.join(_suggest(columns, dates))}")
     column, _, unit = by.rpartition(":")
     if column == "parts":
         parts = int(unit) if unit.isdigit() else 0
@@ -39,8 +37,10 @@ def name_tasks(columns: Columns, count: int, by: str | None, source: str) -> np.
         name = column or dates[0]
         if name in dates:
             return _cut_time(name, columns[name], unit)
-        if name in columns:
-            raise SelfReminderError(f"--by {by}: column '{name}' holds no dates{_name_no_date(columns[name])}")
+    if column in dates:
+        raise unknown("unit of time in --by", unit, UNITS)
+    if column in columns:
+        raise SelfReminderError(f"--by {by}: column '{column}' holds no dates{_name_no_date(columns[column])}")
     raise unknown("column to cut by", column or by, [*columns, "class", "folder", "parts:5", *UNITS])
 
 
@@ -54,6 +54,30 @@ def find_times(columns: Columns, count: int, by: str | None) -> np.ndarray | Non
     if column in dates or len(dates) == 1:
         return columns[column if column in dates else dates[0]].astype(np.int64)
     return np.arange(count) if column == "parts" else None
+
+
+def find_unordered(columns: Columns, by: str | None) -> str | None:
+    """Name the only column of dates of data that is cut in its order, if that is another order."""
+    dates = [name for name, column in columns.items() if column.dtype.kind == "M"]
+    if len(dates) != 1 or not (by or "").startswith("parts:"):
+        return None
+    moments = columns[dates[0]]
+    moments = moments[~np.isnat(moments)]
+    return dates[0] if (moments[1:] < moments[:-1]).any() else None
+
+
+def _suggest(columns: Columns, dates: list[str]) -> list[str]:
+    """Suggest how to cut: by time, or by what has few values; images come class by class, and are not cut in order."""
+    paths = columns.get("path", np.empty(0)).tolist()
+    folders = ["folder"] if paths and all(str(path).count("/") > 1 for path in paths) else []
+    few = [name for name, column in columns.items() if name not in (*dates, "path") and _has_few_values(column)]
+    few.sort(key=lambda name: columns[name].dtype.kind != "O")
+    found = [*folders, *(f"{name}:month" for name in dates[:1]), *few[:3], "class", *([] if paths else ["parts:5"])]
+    return [f"--by {name}" for name in found]
+
+
+def _has_few_values(column: np.ndarray) -> bool:
+    return 1 < len(set(column.tolist())) <= _FEW
 
 
 def _values(name: str, column: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selfreminder._base.errors import DataError, unknown
+from selfreminder._base.errors import DataError, printable, unknown
 
 Columns = dict[str, np.ndarray]
 """one value an item, by name: numbers, datetime64, or objects that are text"""
@@ -107,8 +107,10 @@ class TableEncoding:
         """
         parts = {}
         if self.numbers:
-            standard = [(_get_numbers(columns, name) - mean) / std for name, (mean, std) in self.numbers.items()]
-            parts["numbers"] = torch.from_numpy(np.nan_to_num(np.stack(standard, 1), nan=0.0).astype(np.float32))
+            standard = np.stack(
+                [(_get_numbers(columns, name) - mean) / std for name, (mean, std) in self.numbers.items()], 1
+            )
+            parts["numbers"] = torch.from_numpy(np.nan_to_num(standard, copy=False, nan=0.0).astype(np.float32))
         if self.categories:
             codes = []
             for name, known in self.categories.items():
@@ -193,8 +195,9 @@ def _get_numbers(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if column.dtype.kind in "Mm":
         raise DataError(f"column '{name}' holds dates, not numbers")
     if column.dtype.kind not in "biuf":
-        example = next((value for value in column if not _is_number(value)), "")
-        raise DataError(f"column '{name}' is to be numbers, but holds text such as '{str(example)[:40]}'")
+        example = next((str(value) for value in column if value != "" and not _is_number(value)), "")
+        shown = f" such as '{printable(example[:40])}'" if example else ""
+        raise DataError(f"column '{name}' is to be numbers, but holds text{shown}")
     values = column.astype(np.float64)
     if np.isinf(values).any():
         raise DataError(

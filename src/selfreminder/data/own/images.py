@@ -83,6 +83,10 @@ def read_images(
         measures = list(_map(pool, lambda source: told(_try(_measure, source)), sources))
         bad = {i: str(found) for i, found in enumerate(measures) if isinstance(found, DataError)}
         good = {i: found for i, found in enumerate(measures) if isinstance(found, Measure)}
+        if bad and not skip_bad:  # they are named all at once: an image may be cut short behind its header
+            told = _Told(progress, "images looked at", len(places))
+            decoded = _map(pool, lambda source: told(_try(lambda each: _read_pixels(each, 3, size), source)), sources)
+            bad = {i: str(found) for i, found in enumerate(decoded) if isinstance(found, DataError)} | bad
         _check_bad_images(bad, places, skip_bad)
         height, width = (size, size) if size is not None else _find_size(good, places)
         channels = channels or (1 if all(found.grey for found in good.values()) else 3)

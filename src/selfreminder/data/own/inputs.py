@@ -1,23 +1,62 @@
 """A table's columns as one tensor, the way a reading says: numbers, categories, words or tokens."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from selfreminder._base.errors import MissingExtraError, SelfReminderError
+from selfreminder._base.errors import MissingExtraError, SelfReminderError, printable
 from selfreminder.data.own.cutting import name_tasks, order_tasks
-from selfreminder.data.own.encoding import Columns, TableEncoding, number_columns
+from selfreminder.data.own.encoding import NEVER_INPUTS, Columns, TableEncoding, number_columns
 from selfreminder.data.own.reading import Reading
+
+_SHOWN = 8
+"""columns that are named"""
 
 
 def list_numbers(columns: Columns, how: Reading) -> list[str]:
     """List the columns that are inputs as numbers."""
     taken = {*how.categories, *how.text, how.by}
     return list(how.inputs) or [name for name in number_columns(columns) if name not in taken]
+
+
+def list_wanted(columns: Columns, how: Reading) -> tuple[list[str], bool]:
+    """List the columns that would be inputs if they were numbers, and tell whether they were named as such."""
+    if how.tokenizer:
+        return [], False
+    taken = {*how.categories, *how.text, how.by, *NEVER_INPUTS}
+    return list(how.inputs) or [name for name in columns if name not in taken], bool(how.inputs)
+
+
+def describe_inputs(columns: Columns, used: Sequence[str], by: str | None, gaps: Mapping[str, int]) -> tuple[str, ...]:
+    """Say in a line or two which columns are inputs, which are not, and in which how many gaps were filled."""
+    kinds = {"M": "dates", "O": "text"}
+    known = {by: "names tasks"} | dict.fromkeys(NEVER_INPUTS, "names items")
+    others = {name: known.get(name) or kinds.get(column.dtype.kind) for name, column in columns.items()}
+    for name in used:
+        others.pop(name, None)
+    left = [f"{printable(name)} ({kind})" if kind else printable(name) for name, kind in others.items()]
+    said = f"inputs: {_list_some([printable(name) for name in used])}"
+    filled = [f"{printable(name)} {count:,}" for name, count in gaps.items() if count]
+    return (
+        f"{said}; left out: {_list_some(left)}" if left else said,
+        *([f"filled gaps: {_list_some(filled)}"] if filled else []),
+    )
+
+
+def count_gaps(columns: Columns, encoding: TableEncoding) -> Counter[str]:
+    """Count the gaps in columns of numbers, which an encoding fills."""
+    return Counter({name: int(np.isnan(columns[name].astype(np.float64)).sum()) for name in encoding.numbers})
+
+
+def _list_some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
 def fit_encoding(columns: Columns, how: Reading, numbers: list[str]) -> TableEncoding:
@@ -73,8 +112,12 @@ def load_tokenizer(columns: Columns, how: Reading) -> Callable[[Columns], Tensor
         raise MissingExtraError("a tokenizer needs transformers: pip install 'selfreminder[transformers]'") from None
     if len(how.text) != 1 or how.text[0] not in columns:
         raise SelfReminderError("a tokenizer reads one column of text: name it with --text")
+    if how.tokenizer is None or not Path(how.tokenizer).expanduser().is_dir():
+        raise SelfReminderError(
+            f"tokenizer {how.tokenizer}: there is no such folder: give one that a tokenizer was saved in"
+        )
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(how.tokenizer, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(Path(how.tokenizer).expanduser(), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise SelfReminderError(f"tokenizer {how.tokenizer}: {str(error).partition(chr(10))[0]}") from None
 

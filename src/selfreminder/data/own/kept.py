@@ -19,7 +19,7 @@ from selfreminder.data.own import find_kind
 from selfreminder.data.own.reading import Reading
 from selfreminder.data.source import cache_folder
 
-_FORMAT = 1
+_FORMAT = 2
 """of what is kept: what earlier versions kept is decoded again"""
 _FACTS, _INPUTS, _ROWS = "facts.json", "inputs.bin", "rows.npz"
 

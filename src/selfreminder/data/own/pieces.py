@@ -3,8 +3,9 @@
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,17 @@ from selfreminder.data.limit import get_limit
 from selfreminder.data.mapped import MappedRows, iterate_rows
 from selfreminder.data.own import OwnData, find_kind, read_own_data
 from selfreminder.data.own.blocks import CsvBlocks, ParquetBlocks
-from selfreminder.data.own.cutting import find_times, name_tasks, order_tasks
+from selfreminder.data.own.cutting import find_times, find_unordered, name_tasks, order_tasks
 from selfreminder.data.own.hugging_face import SavedBlocks
 from selfreminder.data.own.in_blocks import read_in_blocks
-from selfreminder.data.own.inputs import join_inputs, load_tokenizer, make_encoding
+from selfreminder.data.own.inputs import (
+    count_gaps,
+    describe_inputs,
+    join_inputs,
+    list_wanted,
+    load_tokenizer,
+    make_encoding,
+)
 from selfreminder.data.own.kept import find_place, load_kept, make_room, save_kept
 from selfreminder.data.own.labels import name_labels
 from selfreminder.data.own.own_data import Progress
@@ -26,6 +34,8 @@ from selfreminder.data.own.reading import Reading
 from selfreminder.data.own.room import Room, TooLargeError
 
 _BLOCKS = {"csv": CsvBlocks, "parquet": ParquetBlocks, "hf": SavedBlocks}
+_FACTS = ("classes", "sha256", "skipped", "remarks", "unordered")
+"""of pieces, which are kept with inputs in a file"""
 _REFUSED = "8GB"
 """of what a function gives, which is read at once"""
 
@@ -45,6 +55,10 @@ class Pieces:
     """(n,) int64, by which items are in order; None where they have none"""
     place: Path | None = None
     """the folder in the cache, of data that is read from there"""
+    remarks: tuple[str, ...] = ()
+    """lines about the inputs of a table"""
+    unordered: str | None = None
+    """the column of dates that the items, cut in their order, are not in the order of"""
 
     @property
     def nbytes(self) -> int:
@@ -97,16 +111,16 @@ def _read_anew(source: str, how: Reading, folder: Path | None, progress: Progres
     kind, path = find_kind(source)
     if how.by == "folder" and kind != "folder":
         raise DataError(f"{source} is no folder of folders: --by folder is for folder:PATH")
-    data, names = None, np.empty(0)
+    data, names, remarks = None, np.empty(0), ()
     if kind != "hf":  # it is written in blocks: to read it in them takes no longer
         try:
-            data, names = _read(source, how, folder, progress)
+            data, names, remarks = _read(source, how, folder, progress)
         except TooLargeError:
             if kind not in _BLOCKS or folder is None:
                 raise
     if data is None:
         blocks = _BLOCKS[kind](path, how.skip_bad, progress)
-        data, names = read_in_blocks(blocks, how, Room(get_limit(), folder), source)
+        data, names, remarks = read_in_blocks(blocks, how, Room(get_limit(), folder), source)
     if data.labels is None:
         raise DataError(f"{source} has no labels: name their column with --label")
     x, y = join_inputs(data.inputs, data.encoding), data.labels
@@ -121,11 +135,16 @@ def _read_anew(source: str, how: Reading, folder: Path | None, progress: Progres
     rows = {str(name): torch.from_numpy(np.flatnonzero(names == name)) for name in order_tasks(names)}
     times = find_times(data.columns, len(data), how.by)
     when = None if times is None else torch.from_numpy(times)
-    return Pieces(x, y, classes, rows, digest.hexdigest()[:16], data.skipped, times=when)
+    return Pieces(
+        x, y, classes, rows, digest.hexdigest()[:16], data.skipped, when,
+        remarks=remarks, unordered=find_unordered(data.columns, how.by),
+    )  # fmt: skip
 
 
-def _read(source: str, how: Reading, folder: Path | None, progress: Progress | None) -> tuple[OwnData, np.ndarray]:
-    """Read one source, and give each item's task by name."""
+def _read(
+    source: str, how: Reading, folder: Path | None, progress: Progress | None
+) -> tuple[OwnData, np.ndarray, tuple[str, ...]]:
+    """Read one source; give each item's task by name, too, and lines about the inputs."""
     kind, _ = find_kind(source)
     is_table = kind in _BLOCKS or bool(how.categories or how.text)
     data = read_own_data(
@@ -133,6 +152,7 @@ def _read(source: str, how: Reading, folder: Path | None, progress: Progress | N
         label=how.label,
         inputs=None if is_table else how.inputs or None,
         encoding=make_encoding(how) if is_table else None,
+        wanted=partial(list_wanted, how=how),
         size=how.size,
         channels=how.channels,
         skip_bad=how.skip_bad,
@@ -144,11 +164,16 @@ def _read(source: str, how: Reading, folder: Path | None, progress: Progress | N
     if how.tokenizer:
         tokens = load_tokenizer(data.columns, how)(data.columns)
         data = replace(data, inputs={"x": tokens}, encoding=None)
+        used, gaps = how.text, {}
+    else:
+        used = data.encoding.columns if data.encoding else data.numbers
+        gaps = count_gaps(data.columns, data.encoding) if data.encoding else {}
+    remarks = describe_inputs(data.columns, used, how.by, gaps) if used else ()
     if how.by == "class":
         if data.labels is None:
             raise DataError(f"{source} has no labels: name their column with --label")
-        return data, name_labels(data.labels, data.classes)
-    return data, name_tasks(data.columns, len(data), how.by, source)
+        return data, name_labels(data.labels, data.classes), remarks
+    return data, name_tasks(data.columns, len(data), how.by, source), remarks
 
 
 def _save(place: Path, pieces: Pieces) -> None:
@@ -156,7 +181,7 @@ def _save(place: Path, pieces: Pieces) -> None:
     task = np.zeros(len(pieces.y), np.int64)
     for number, rows in enumerate(pieces.rows.values()):
         task[rows.numpy()] = number
-    facts = {"tasks": list(pieces.rows), "classes": pieces.classes, "sha256": pieces.sha256, "skipped": pieces.skipped}
+    facts = {"tasks": list(pieces.rows)} | {name: getattr(pieces, name) for name in _FACTS}
     times = {} if pieces.times is None else {"times": pieces.times.numpy()}
     save_kept(place, pieces.x, facts, {"labels": pieces.y.numpy(), "task": task, **times})
 
@@ -167,6 +192,7 @@ def _load(place: Path | None) -> Pieces | None:
         return None
     x, facts, columns = kept
     rows = {name: torch.from_numpy(np.flatnonzero(columns["task"] == k)) for k, name in enumerate(facts["tasks"])}
-    labels, skipped = torch.from_numpy(columns["labels"]), tuple(facts["skipped"])
+    labels = torch.from_numpy(columns["labels"])
     times = torch.from_numpy(columns["times"]) if "times" in columns else None
-    return Pieces(x, labels, tuple(facts["classes"]), rows, facts["sha256"], skipped, times, place)
+    known: dict[str, Any] = {name: tuple(value) if isinstance(value := facts[name], list) else value for name in _FACTS}
+    return Pieces(x, labels, rows=rows, times=times, place=place, **known)

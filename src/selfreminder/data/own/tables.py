@@ -115,7 +115,7 @@ def parse_values(values: list[str]) -> np.ndarray:
     """
     given = [value.strip() for value in values if not is_gap_text(value)]
     if given:
-        if not any(_ZEROS.match(value) and _WHOLE.fullmatch(value) for value in given):
+        if not any(map(_begins_with_zero, given)):
             whole = len(given) == len(values) and all(map(_WHOLE.fullmatch, given))
             if whole and max(map(len, given)) < 19:  # more digits are a name, and no number of ours holds them
                 return parse_as("i", values)
@@ -131,6 +131,20 @@ def is_gap_text(value: str) -> bool:
     return value.strip().lower() in _GAPS
 
 
+def is_code(value: str) -> bool:
+    """Tell whether a text of digits is the name of something, such as a postcode or a long id."""
+    return _begins_with_zero(value) or (len(value) >= 19 and bool(_WHOLE.fullmatch(value)))
+
+
+def is_number(value: str) -> bool:
+    """Tell whether a text is a number."""
+    try:
+        _to_float(value)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_as(kind: str, values: list[str]) -> np.ndarray:
     """The column of a kind, by numpy's letter, that a list of texts means."""
     if kind == "i":
@@ -141,6 +155,10 @@ def parse_as(kind: str, values: list[str]) -> np.ndarray:
         dates = [None if is_gap_text(value) else _to_utc(value.strip()) for value in values]
         return np.array(dates, "datetime64[us]")
     return np.array([value.strip() for value in values], object)
+
+
+def _begins_with_zero(value: str) -> bool:
+    return bool(_ZEROS.match(value) and _WHOLE.fullmatch(value))
 
 
 def _to_float(value: str) -> float:
@@ -266,7 +284,7 @@ def make_inputs(
         names: columns that become `x`, in this order; without it, all numbers in the order of the table.
         encoding: how they become inputs instead.
         limit: bytes that they may take.
-        skip_bad: leave out rows with gaps.
+        skip_bad: leave out rows with gaps, unless an encoding fills them.
 
     Returns: the rows that are left, their inputs, the columns of `x`, and the encoding.
     """
